@@ -1,0 +1,130 @@
+"""Every error that Ostinato raises: four families, one catalogue of stable codes.
+
+A family says whose fault it is and so what the caller does next:
+
+* ``UserError``: you. The input is wrong; repeating it cannot help.
+* ``ConflictError``: someone else was first (stale epoch, live key, terminal state).
+* ``UnavailableError``: the world (database, network). Repeating later may help.
+* ``InternalError``: us. Please report it.
+
+The message says what happened, ``subject`` to which thing, ``field`` in which field of the input,
+``hint`` what to do. ``CODES`` feeds the docs table, the CLI's exit codes and, later, problem+json.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class CodeEntry(NamedTuple):
+    """One row of the catalogue of error codes."""
+
+    exit_code: int
+    meaning: str
+
+
+#: Exit codes of design section 11.
+EXIT_OK = 0
+EXIT_FAILED = 1
+EXIT_BAD_INPUT = 2
+EXIT_UNREACHABLE = 3
+EXIT_CONFLICT = 4
+EXIT_NOT_FOUND = 5
+EXIT_INTERRUPTED = 130
+
+CODES: dict[str, CodeEntry] = {
+    "INVALID_VALUE": CodeEntry(EXIT_BAD_INPUT, "A value is not allowed here; the message names the field."),
+    "INVALID_CRON": CodeEntry(
+        EXIT_BAD_INPUT, "A cron expression cannot be used; the message names its field."
+    ),
+    "INVALID_TIMEZONE": CodeEntry(EXIT_BAD_INPUT, "A time zone is not a name of the IANA database."),
+    "INVALID_DURATION": CodeEntry(
+        EXIT_BAD_INPUT, "A duration is not written as a number and a unit, such as 30s."
+    ),
+    "INVALID_INSTANT": CodeEntry(EXIT_BAD_INPUT, "An instant is not ISO 8601 with an offset."),
+    "INVALID_POLICY": CodeEntry(EXIT_BAD_INPUT, "A retry policy contradicts itself or exceeds a bound."),
+    "INVALID_NAME": CodeEntry(
+        EXIT_BAD_INPUT, "A name holds characters that are not allowed, or is too long."
+    ),
+    "INVALID_PAYLOAD": CodeEntry(EXIT_BAD_INPUT, "A payload does not fit the task, or JSON cannot carry it."),
+    "PAYLOAD_TOO_LARGE": CodeEntry(EXIT_BAD_INPUT, "A payload is over the size limit."),
+    "INVALID_SETTING": CodeEntry(EXIT_BAD_INPUT, "A setting is wrong; the message names its source."),
+    "INVALID_APP": CodeEntry(EXIT_BAD_INPUT, "The module or attribute given as the app cannot be used."),
+    "TASK_NOT_FOUND": CodeEntry(EXIT_NOT_FOUND, "No task of that name exists in the namespace."),
+    "INSTANCE_NOT_FOUND": CodeEntry(EXIT_NOT_FOUND, "No instance has that id."),
+    "KEY_CONFLICT": CodeEntry(EXIT_CONFLICT, "The idempotency key is live with another payload."),
+    "INSTANCE_TERMINAL": CodeEntry(EXIT_CONFLICT, "The instance has already ended; its state is final."),
+    "INSTANCE_NOT_TERMINAL": CodeEntry(
+        EXIT_CONFLICT, "The instance has not ended, so it cannot be replayed."
+    ),
+    "TASK_DISABLED": CodeEntry(EXIT_CONFLICT, "The task is disabled and accepts no submissions."),
+    "STALE_OWNER": CodeEntry(EXIT_CONFLICT, "A write was refused: its writer no longer owns the partition."),
+    "NODE_ALREADY_RUNNING": CodeEntry(EXIT_CONFLICT, "Another scheduler node has this SQLite database."),
+    "PORT_IN_USE": CodeEntry(EXIT_CONFLICT, "The address to listen on is taken."),
+    "RESULT_NOT_READY": CodeEntry(EXIT_FAILED, "The instance did not end within the time given."),
+    "INSTANCE_FAILED": CodeEntry(EXIT_FAILED, "The instance ended without success, so it has no result."),
+    "DATABASE_UNAVAILABLE": CodeEntry(EXIT_UNREACHABLE, "The database did not answer in time."),
+    "DATABASE_FULL": CodeEntry(EXIT_UNREACHABLE, "The database's disk is full."),
+    "DATABASE_UNUSABLE": CodeEntry(EXIT_BAD_INPUT, "The database is corrupt, read-only or not Ostinato's."),
+    "SCHEMA_VERSION": CodeEntry(EXIT_BAD_INPUT, "The database was made by a newer version of Ostinato."),
+    "SCHEDULER_UNREACHABLE": CodeEntry(EXIT_UNREACHABLE, "No scheduler answers at the address."),
+    "CONNECTION_CLOSED": CodeEntry(EXIT_UNREACHABLE, "The other side ended the stream, or it broke."),
+    "PROTOCOL_MISMATCH": CodeEntry(EXIT_BAD_INPUT, "Worker and scheduler speak different protocol versions."),
+    "MISSING_EXTRA": CodeEntry(
+        EXIT_BAD_INPUT, "An optional package is needed; the message names the command."
+    ),
+    "INVARIANT": CodeEntry(
+        EXIT_FAILED, "A rule that must always hold was broken. This is a bug in Ostinato."
+    ),
+    "INTERNAL": CodeEntry(EXIT_FAILED, "Something unforeseen happened. This is a bug in Ostinato."),
+}
+
+
+class OstinatoError(Exception):
+    """Base of every error raised by Ostinato."""
+
+    def __init__(
+        self, code: str, message: str, *, subject: str = "", field: str = "", hint: str = ""
+    ) -> None:
+        if code not in CODES:
+            raise KeyError(f"error code {code!r} is missing from ostinato.errors.CODES")
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.subject = subject
+        self.field = field
+        self.hint = hint
+
+    def __str__(self) -> str:
+        text = f"{self.field}: {self.message}" if self.field else self.message
+        return f"{text} ({self.hint})" if self.hint else text
+
+    @property
+    def exit_code(self) -> int:
+        """Exit status of a command that ends with this error (design section 11)."""
+        return CODES[self.code].exit_code
+
+
+class UserError(OstinatoError):
+    """The input is wrong; repeating the same call cannot help."""
+
+
+class ConflictError(OstinatoError):
+    """Someone else was first, or the thing has moved on."""
+
+
+class UnavailableError(OstinatoError):
+    """Something outside did not answer; repeating the call later may help."""
+
+
+class InternalError(OstinatoError):
+    """A bug in Ostinato."""
+
+
+def invariant(condition: bool, name: str, message: str, *, subject: str = "") -> None:
+    """Raise ``InternalError`` with code ``INVARIANT`` unless `condition` holds.
+
+    `name` is the invariant of design section 2 (``"I5"``) or a short rule name. Stays on in production.
+    """
+    if not condition:
+        raise InternalError("INVARIANT", f"{name}: {message}", subject=subject, hint="please report this")
