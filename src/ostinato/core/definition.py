@@ -1,0 +1,142 @@
+"""What a task is: executor, triggers, retry policy, limits of time, routing; pure data.
+
+A definition is immutable. A changed one becomes the next version of the task; an instance pins the version
+that it was created with (design section 11, Versions).
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from ostinato.core.instants import HOUR, SECOND
+from ostinato.core.retry.policy import DEFAULT_POLICY, RetryPolicy
+from ostinato.core.schedule.trigger import Trigger
+
+Overlap: TypeAlias = Literal["allow", "forbid", "queue", "replace"]
+
+#: Which of a worker's pools of slots an attempt occupies: one process each, or a share of the event loop.
+Pool: TypeAlias = Literal["process", "async"]
+
+
+class TaskRef(msgspec.Struct, frozen=True, order=True):
+    """Names a task: unique in its namespace."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+class Parameter(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One parameter of a Python task, so that every submitter can refuse a wrong name."""
+
+    name: str
+    required: bool = True
+
+
+class PythonSpec(msgspec.Struct, frozen=True, tag="python", tag_field="kind", omit_defaults=True):
+    """Run a Python function that the worker has imported."""
+
+    call: str
+    is_async: bool = False
+    parameters: tuple[Parameter, ...] = ()
+    accepts_any: bool = False
+
+
+class ShellSpec(msgspec.Struct, frozen=True, tag="shell", tag_field="kind", omit_defaults=True):
+    """Run a command: a string through ``/bin/sh -c``, a list as it stands."""
+
+    command: str | tuple[str, ...]
+    env: dict[str, str] = msgspec.field(default_factory=dict)
+    directory: str = ""
+
+
+class HttpSpec(msgspec.Struct, frozen=True, tag="http", tag_field="kind", omit_defaults=True):
+    """Send one HTTP request; the status decides."""
+
+    method: str
+    url: str
+    headers: dict[str, str] = msgspec.field(default_factory=dict)
+    body: str = ""
+    #: Statuses that are a success, as ``200``, ``2xx`` or ``200-204``.
+    success_status: tuple[str, ...] = ("2xx",)
+    connect_timeout_us: int = 10 * SECOND
+    #: Longest silence while reading; the attempt's own time-out bounds the whole.
+    read_timeout_us: int = 60 * SECOND
+    follow_redirects: bool = False
+
+
+ExecutorSpec: TypeAlias = PythonSpec | ShellSpec | HttpSpec
+
+
+class TaskDefinition(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A named, versioned definition of work. Defaults are those of design section 11."""
+
+    namespace: str
+    name: str
+    executor: ExecutorSpec
+    triggers: tuple[Trigger, ...] = ()
+    retry: RetryPolicy = DEFAULT_POLICY
+    #: Longest run of one attempt; None only when the author said so.
+    timeout_us: int | None = HOUR
+    #: Between SIGTERM (or cancellation) and SIGKILL.
+    grace_us: int = 10 * SECOND
+    #: Longest wait for a worker after the due time; None waits for ever.
+    queue_timeout_us: int | None = None
+    #: None: ``forbid`` for fires, ``allow`` for submissions.
+    overlap: Overlap | None = None
+    queue_bound: int = 100
+    priority: int = 5
+    #: Labels that a worker must carry.
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
+    exclusive: Literal["strict", "relaxed"] = "strict"
+    heartbeat_timeout_us: int | None = None
+    #: Payload of fires, and the base that a submission's payload is merged over; a JSON object.
+    payload: msgspec.Raw = msgspec.Raw(b"{}")
+    description: str = ""
+
+    @property
+    def ref(self) -> TaskRef:
+        return TaskRef(self.namespace, self.name)
+
+    @property
+    def pool(self) -> Pool:
+        """Pool of the worker's slots that an attempt of this task occupies."""
+        if isinstance(self.executor, PythonSpec):
+            return "async" if self.executor.is_async else "process"
+        return "async" if isinstance(self.executor, HttpSpec) else "process"
+
+
+class TaskRow(msgspec.Struct, frozen=True):
+    """A task as the store knows it: the newest version, and what is read live (pause, disable)."""
+
+    definition: TaskDefinition
+    version: int
+    partition: int
+    paused: bool
+    disabled: bool
+    #: Version whose triggers are in force; lags `version` until the owner has switched.
+    scheduled_version: int
+    created_us: int
+    updated_us: int
+
+    @property
+    def ref(self) -> TaskRef:
+        return self.definition.ref
+
+
+_encoder = msgspec.json.Encoder(order="sorted")
+_decoder = msgspec.json.Decoder(TaskDefinition)
+
+
+def encode_definition(definition: TaskDefinition) -> bytes:
+    """Canonical JSON: equal definitions give equal bytes, so that an unchanged one makes no new version."""
+    return _encoder.encode(definition)
+
+
+def decode_definition(encoded: bytes) -> TaskDefinition:
+    """Definition of bytes made by `encode_definition`."""
+    return _decoder.decode(encoded)

@@ -1,0 +1,249 @@
+"""The ``Store`` protocol: what the scheduler and its clients ask of a database.
+
+Guarantees that every adapter gives, and that the contract suite checks on each:
+
+* **Proof.** ``commit`` checks every proof inside its own transaction and holds the partition rows locked
+  against a change of owner until the transaction ends. Rows of a partition whose proof fails are not
+  written; the other partitions' rows are.
+* **Expected state.** A move is written only if the row is in the expected state and attempt. History,
+  inserts and answers that depend on an unmatched move are not written.
+* **All or nothing** per partition and batch, durable when the call returns.
+* **Bounded calls.** Every call ends within the deadline that the adapter was built with, or raises
+  ``UnavailableError``: ``DATABASE_UNAVAILABLE`` (unknown whether a write happened: read again before
+  deciding), ``DATABASE_FULL`` (it did not happen).
+* **Order of reads.** Work is found by state and due time, never by a cursor over ids or times.
+* **Texts** hold no NUL and no lone surrogates: callers make them safe first.
+
+Anyone may call the methods under "anyone"; only the owner calls those under "owner".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from ostinato.core.definition import TaskDefinition, TaskRef, TaskRow
+from ostinato.core.model import HistoryRow, Instance, OutputChunk
+from ostinato.core.states import Hold
+from ostinato.store.batches import (
+    ApplyReceipt,
+    ChangedTask,
+    CommitBatch,
+    CommitReport,
+    FoundTriggers,
+    FoundWork,
+    HeldQuery,
+    InstanceFilter,
+    InstancePage,
+    NodeRow,
+    Proof,
+    Request,
+    RequestAnswer,
+    Submission,
+    SubmitReceipt,
+    TriggerRow,
+)
+
+
+class Capabilities(msgspec.Struct, frozen=True):
+    """What an adapter can do, asked rather than assumed."""
+
+    name: str
+    #: More than one scheduler node may share the database.
+    many_nodes: bool
+    #: Survives the end of the process.
+    durable: bool
+
+
+class Store(Protocol):
+    """A database of tasks, instances and their history. Times are UTC instants in microseconds."""
+
+    @property
+    def capabilities(self) -> Capabilities: ...
+
+    @property
+    def partition_count(self) -> int:
+        """Fixed when the database was created; known once open."""
+        ...
+
+    async def open(self) -> None:
+        """Connect; create or migrate the schema where the adapter does so by itself.
+
+        Raises ``SCHEMA_VERSION``, ``DATABASE_UNUSABLE``, ``DATABASE_UNAVAILABLE``.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Give back every resource; idempotent."""
+        ...
+
+    async def now_us(self) -> int:
+        """The database's time, on which everyone who shares it agrees."""
+        ...
+
+    async def wait_for_change(self, until_boot_us: int) -> None:
+        """Return when someone else may have committed work, or at `until_boot_us`; spurious returns are fine."""
+        ...
+
+    # ── ownership ────────────────────────────────────────────────────────────────────────────────────
+
+    async def register_node(self, node: NodeRow) -> None:
+        """Insert the row of a node. Raises ``NODE_ALREADY_RUNNING`` where only one may share the database."""
+        ...
+
+    async def renew_node(self, node_id: str) -> bool:
+        """Raise the node's counter; False when its row is gone (it has been declared dead)."""
+        ...
+
+    async def remove_node(self, node_id: str) -> None:
+        """Clean stop: delete the row and release its partitions in one transaction; idempotent."""
+        ...
+
+    async def nodes(self) -> list[NodeRow]: ...
+
+    async def take_partitions(
+        self, node_id: str, partitions: Sequence[int], *, dead_nodes: Sequence[str] = ()
+    ) -> list[Proof]:
+        """Own `partitions` with their epoch + 1, deleting the rows of `dead_nodes`, in one transaction.
+
+        Takes those that are free or belong to `dead_nodes`, `node_id` or a node without a row; leaves out
+        the others.
+        """
+        ...
+
+    async def partition_owners(self) -> list[Proof]:
+        """Every partition with its owner (empty text: nobody) and epoch, by partition."""
+        ...
+
+    # ── owner ────────────────────────────────────────────────────────────────────────────────────────
+
+    async def commit(self, batch: CommitBatch) -> CommitReport:
+        """Write one batch in one transaction; see ``CommitBatch`` and the guarantees above."""
+        ...
+
+    async def find_work(
+        self, partitions: Sequence[int], *, now_us: int, limit: int, held: Sequence[HeldQuery] = ()
+    ) -> FoundWork:
+        """Due waiting instances (pending and retry_waiting, ``due_us <= now_us``).
+
+        Unheld rows: up to `limit`, by priority falling with age (``due_us - priority * 60 s``), then id.
+        To these the held rows asked for by `held` are added, each query by the same order up to its limit.
+        Cost does not grow with future, held or finished rows.
+        """
+        ...
+
+    async def find_overlap_ready(self, refs: Sequence[TaskRef]) -> list[Instance]:
+        """For each task at most one instance held as ``overlap`` that may start now.
+
+        That is the earliest (fire_us, created_us, id), and only where no other live instance of the task
+        exists that is not itself held as ``overlap``.
+        """
+        ...
+
+    async def held_tasks(self, partitions: Sequence[int]) -> list[tuple[TaskRef, Hold]]:
+        """Distinct tasks that have held instances, for the warm-up."""
+        ...
+
+    async def find_expired(self, partitions: Sequence[int], *, now_us: int, limit: int) -> list[Instance]:
+        """Waiting instances with ``expires_us < now_us``, earliest first."""
+        ...
+
+    async def next_expiry_us(self, partitions: Sequence[int]) -> int | None:
+        """Earliest ``expires_us`` of waiting instances."""
+        ...
+
+    async def find_due_triggers(self, partitions: Sequence[int], *, now_us: int, limit: int) -> FoundTriggers:
+        """Triggers with ``next_us <= now_us`` whose task is neither paused nor disabled, earliest first."""
+        ...
+
+    async def live_instances(self, refs: Sequence[TaskRef], *, limit: int) -> dict[TaskRef, list[Instance]]:
+        """Non-terminal instances of each task, oldest first, at most `limit` each, without payload."""
+        ...
+
+    async def find_changed_tasks(self, partitions: Sequence[int], *, limit: int) -> list[ChangedTask]:
+        """Tasks whose newest version is not in force (``scheduled_version <> version``)."""
+        ...
+
+    async def find_requests(self, partitions: Sequence[int], *, limit: int) -> list[Request]:
+        """Unanswered requests, oldest first."""
+        ...
+
+    async def running_instances(
+        self, partitions: Sequence[int], *, after_id: str, limit: int
+    ) -> list[Instance]:
+        """Instances in ``running`` by id, for the warm-up; continue with the last id. Without payload."""
+        ...
+
+    async def triggers_of(self, ref: TaskRef) -> list[TriggerRow]:
+        """Triggers in force of a task."""
+        ...
+
+    async def delete_finished(self, *, success_before_us: int, other_before_us: int, limit: int) -> int:
+        """Delete terminal instances that finished before, with history and output; returns how many."""
+        ...
+
+    # ── anyone ───────────────────────────────────────────────────────────────────────────────────────
+
+    async def submit(self, submissions: Sequence[Submission]) -> list[SubmitReceipt]:
+        """Insert new instances, all or none; a repeated id counts as created before (not an error).
+
+        A live key: with the same request hash its instance is the answer, with another the receipt says
+        conflict; an expired key is replaced atomically. No limit on the number but memory.
+        """
+        ...
+
+    async def apply(self, definitions: Sequence[TaskDefinition], *, now_us: int) -> list[ApplyReceipt]:
+        """Store definitions, all or none: equal content makes no new version."""
+        ...
+
+    async def delete_task(self, ref: TaskRef) -> bool:
+        """Delete a task and its triggers; False when there is none. Instances stay until their retention."""
+        ...
+
+    async def load_definitions(
+        self, versions: Sequence[tuple[TaskRef, int]]
+    ) -> dict[tuple[TaskRef, int], TaskDefinition]:
+        """Pinned definitions; missing ones are left out."""
+        ...
+
+    async def get_tasks(self, refs: Sequence[TaskRef]) -> dict[TaskRef, TaskRow]:
+        """Live rows of tasks; missing ones are left out."""
+        ...
+
+    async def list_tasks(self, namespace: str | None, *, after: TaskRef | None, limit: int) -> list[TaskRow]:
+        """Tasks by (namespace, name)."""
+        ...
+
+    async def add_requests(self, requests: Sequence[Request]) -> None:
+        """Insert requests for the owners; a repeated id changes nothing."""
+        ...
+
+    async def answers(self, request_ids: Sequence[str]) -> dict[str, RequestAnswer]:
+        """Answers given so far."""
+        ...
+
+    async def get_instances(self, ids: Sequence[str]) -> dict[str, Instance]:
+        """Whole rows; missing ones are left out."""
+        ...
+
+    async def list_instances(self, where: InstanceFilter, *, cursor: str | None, limit: int) -> InstancePage:
+        """A page of instances, newest first, payload and result left out (empty)."""
+        ...
+
+    async def count_instances(self, where: InstanceFilter) -> dict[str, int]:
+        """Number of instances by state."""
+        ...
+
+    async def history(self, instance_id: str) -> list[HistoryRow]:
+        """History of an instance in the order it was written."""
+        ...
+
+    async def append_output(self, chunks: Sequence[OutputChunk]) -> None:
+        """Store output; a repeated (attempt id, sequence) changes nothing."""
+        ...
+
+    async def output(self, instance_id: str, *, after: tuple[int, int], limit: int) -> list[OutputChunk]:
+        """Output by (attempt, sequence), strictly after the given pair."""
+        ...

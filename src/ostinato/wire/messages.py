@@ -1,0 +1,195 @@
+"""The messages between a worker and a scheduler node, in both directions.
+
+One stream carries lists of them. Everything is at-least-once and idempotent: an assignment is named by its
+attempt id, an outcome by instance, attempt number and attempt id (I6), output by attempt id and sequence.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from ostinato.core.definition import ExecutorSpec, TaskRef
+from ostinato.core.model import Outcome, OutputChunk
+
+#: Raised when a change cannot be understood by the older side.
+PROTOCOL_VERSION = 1
+
+
+# ── worker → node ─────────────────────────────────────────────────────────────────────────────────────
+
+
+class RunningReport(msgspec.Struct, frozen=True):
+    """An attempt that the worker has and whose outcome the node has not acknowledged."""
+
+    instance_id: str
+    attempt: int
+    attempt_id: str
+
+
+class Hello(msgspec.Struct, kw_only=True):
+    """First message of a stream."""
+
+    protocol: int
+    #: New at every start of a worker process.
+    worker_id: str
+    #: Stable name, chosen by the operator; need not be unique.
+    worker_name: str
+    token: str = ""
+    labels: dict[str, str] = {}
+    #: Slots by pool (``process``, ``async``).
+    capacity: dict[str, int] = {}
+    #: Python tasks that the worker can run; shell and http run anywhere that says so in `executors`.
+    tasks: list[TaskRef] = []
+    #: Kinds of executor that the worker has.
+    executors: list[str] = []
+    running: list[RunningReport] = []
+    #: Task modules that could not be imported, each with the reason.
+    problems: list[str] = []
+    #: Definitions that the worker's app declares, as canonical JSON; sent on the first stream of a process.
+    declarations: list[bytes] = []
+    #: Cumulative grants per pool, see ``Heartbeat``.
+    granted: dict[str, int] = {}
+
+
+class Heartbeat(msgspec.Struct):
+    """The worker lives. `sent_boot_us` is its own monotonic clock, returned untouched.
+
+    `granted` counts, per pool, every slot that this node has ever been given on this stream: the node may
+    have sent at most that many assignments. A slot that becomes free is granted again by raising the count.
+    """
+
+    sequence: int
+    sent_boot_us: int
+    granted: dict[str, int]
+
+
+class Accepted(msgspec.Struct):
+    """Assignments that have arrived and will be run or refused."""
+
+    attempt_ids: list[str]
+
+
+class Outcomes(msgspec.Struct):
+    """Attempts that have ended; repeated until acknowledged. `granted` as in ``Heartbeat``."""
+
+    items: list[Outcome]
+    granted: dict[str, int]
+
+
+class Output(msgspec.Struct):
+    """What attempts wrote."""
+
+    chunks: list[OutputChunk]
+
+
+class Progress(msgspec.Struct):
+    """An attempt says how far it is (0 to 1, or below 0 for unknown) and in what."""
+
+    instance_id: str
+    attempt_id: str
+    fraction: float
+    text: str
+
+
+class Draining(msgspec.Struct):
+    """The worker takes no new work; its stream ends once its attempts have."""
+
+    reason: str
+
+
+# ── node → worker ─────────────────────────────────────────────────────────────────────────────────────
+
+
+class Welcome(msgspec.Struct, kw_only=True):
+    """Answer to ``Hello``."""
+
+    protocol: int
+    node_id: str
+    worker_lease_us: int
+    heartbeat_us: int
+
+
+class Rejected(msgspec.Struct):
+    """The stream is refused; `code` is one of ``ostinato.errors.CODES``."""
+
+    code: str
+    message: str
+
+
+class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker must know to run one version of a task; sent on a stream before its first use there."""
+
+    ref: TaskRef
+    version: int
+    executor: ExecutorSpec
+    timeout_us: int | None
+    grace_us: int
+    heartbeat_timeout_us: int | None
+    exclusive: str
+
+
+class Specs(msgspec.Struct):
+    """Task versions used by later assignments of this stream."""
+
+    items: list[TaskSpec]
+
+
+class Assignment(msgspec.Struct, kw_only=True):
+    """Run this attempt. Written to the database before it was sent."""
+
+    instance_id: str
+    ref: TaskRef
+    version: int
+    generation: int
+    attempt: int
+    attempt_id: str
+    #: Failures of the task itself so far in this generation.
+    retry_count: int
+    payload: bytes
+    due_us: int
+    fire_us: int | None = None
+    shard: int = 0
+    shard_total: int = 1
+
+
+class Assignments(msgspec.Struct):
+    """`heartbeat_sequence` is the newest heartbeat of this worker that the sender had processed."""
+
+    heartbeat_sequence: int
+    items: list[Assignment]
+
+
+class Cancel(msgspec.Struct, frozen=True):
+    """End an attempt: cooperatively, then hard after its grace."""
+
+    instance_id: str
+    attempt_id: str
+    reason: str
+
+
+class HeartbeatAcknowledged(msgspec.Struct):
+    """The node still believes that it owns `partitions`, and has processed the heartbeat."""
+
+    sequence: int
+    sent_boot_us: int
+    partitions: list[int]
+
+
+class OutcomesAcknowledged(msgspec.Struct):
+    """Committed or refused for good: the worker may forget them."""
+
+    attempt_ids: list[str]
+
+
+class Drain(msgspec.Struct):
+    """Take no more work and end."""
+
+    reason: str
+
+
+WorkerMessage: TypeAlias = Hello | Heartbeat | Accepted | Outcomes | Output | Progress | Draining
+NodeMessage: TypeAlias = (
+    Welcome | Rejected | Specs | Assignments | Cancel | HeartbeatAcknowledged | OutcomesAcknowledged | Drain
+)
