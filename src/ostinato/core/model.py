@@ -61,7 +61,7 @@ class Instance(msgspec.Struct, kw_only=True):
 
 
 class Outcome(msgspec.Struct, kw_only=True):
-    """How one attempt ended, as its worker reports it (I6: named by instance, attempt number and attempt id)."""
+    """How one attempt ended, as its worker reports it; named by instance, attempt and attempt id (I6)."""
 
     instance_id: str
     attempt: int
@@ -76,9 +76,12 @@ class Outcome(msgspec.Struct, kw_only=True):
 
 
 class HistoryKind(StrEnum):
-    """What a row of the history tells. The uneventful path leaves none."""
+    """What a row of the history tells. The uneventful path leaves none.
 
-    ATTEMPT_FAILED = "attempt_failed"
+    An attempt that ends badly leaves one row, which holds its failure and the decision taken on it:
+    ``retry``, ``gave_up``, ``refused``, ``handed_back`` or ``cancelled``.
+    """
+
     RETRY = "retry"
     GAVE_UP = "gave_up"
     REFUSED = "refused"

@@ -63,6 +63,7 @@ MOVES: tuple[Move, ...] = (
     Move("retry", _S.RUNNING, _S.RETRY_WAITING, "the attempt ended badly and the policy grants another"),
     Move("put_back", _S.RUNNING, _S.RETRY_WAITING, "the attempt was refused or handed back unstarted"),
     Move("fail", _S.RUNNING, _S.FAILED, "the attempt ended badly and the policy grants no other"),
+    Move("skip", _S.PENDING, _S.SKIPPED, "its task's overlap rule refused it"),
     Move("expire", _S.PENDING, _S.FAILED, "it could not start in time"),
     Move("expire", _S.RETRY_WAITING, _S.FAILED, "the retry could not start in time"),
     Move("cancel", _S.BLOCKED, _S.CANCELLED, "somebody asked for it"),

@@ -84,7 +84,7 @@ class Store(Protocol):
         ...
 
     async def wait_for_change(self, until_boot_us: int) -> None:
-        """Return when someone else may have committed work, or at `until_boot_us`; spurious returns are fine."""
+        """Return when someone else may have committed work, or at `until_boot_us`; may return early."""
         ...
 
     # ── ownership ────────────────────────────────────────────────────────────────────────────────────

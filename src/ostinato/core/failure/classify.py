@@ -1,0 +1,239 @@
+"""A Python exception as a failure: code, category, cause chain and traceback, whatever the exception does.
+
+The chain is read outermost first: the exception, the members of a group, then ``__cause__``, or
+``__context__`` unless ``raise … from None`` suppressed it. Cycles and length are bounded.
+
+The code comes from the outermost exception that says something of its own: one of our signals
+(``Permanent``, ``RetryLater``), an attribute ``ostinato_code``, an errno, a class with a known meaning. It is
+looked for through group members and explicit causes (``raise … from …``), where wrapping is on purpose, but
+not through implicit contexts, which only happened to be there. Among members of one group ``permanent`` goes
+first. Nothing found: ``PYTHON_ERROR``. A cancellation is not recognised here: whether somebody asked for it
+is known only to the worker.
+"""
+
+from __future__ import annotations
+
+import errno
+import traceback
+from typing import NamedTuple
+
+from ostinato.core.failure.categories import TASK_CATEGORIES, category_of
+from ostinato.core.failure.codes import CATALOGUE, is_valid_code
+from ostinato.core.failure.failure import (
+    CAUSE_MESSAGE_BYTES_MAX,
+    CHAIN_LENGTH_MAX,
+    MESSAGE_BYTES_MAX,
+    Cause,
+    Failure,
+    safe_failure,
+)
+from ostinato.core.failure.signals import Permanent, RetryLater, TaskError
+from ostinato.core.failure.text import cut_text
+
+#: Classes with a meaning of their own, looked for in the ancestors from the most special on. Entries before
+#: errno: these reuse the errno field for numbers of another kind (resolver, TLS library).
+_CODE_BEFORE_ERRNO = {
+    "socket.gaierror": "DNS",
+    "socket.herror": "DNS",
+    "ssl.SSLCertVerificationError": "TLS_CERTIFICATE",
+    "ssl.SSLError": "TLS",
+    "http.client.RemoteDisconnected": "CONNECTION_RESET",
+}
+#: Entries after errno: builtins that are often raised by hand, without a number.
+_CODE_AFTER_ERRNO = {
+    "MemoryError": "OOM",
+    "ConnectionRefusedError": "ECONNREFUSED",
+    "ConnectionResetError": "ECONNRESET",
+    "ConnectionAbortedError": "ECONNABORTED",
+    "BrokenPipeError": "EPIPE",
+    "TimeoutError": "ETIMEDOUT",
+    "PermissionError": "EACCES",
+    "FileNotFoundError": "ENOENT",
+    "FileExistsError": "EEXIST",
+    "IsADirectoryError": "EISDIR",
+    "NotADirectoryError": "ENOTDIR",
+    "BlockingIOError": "EAGAIN",
+    "ChildProcessError": "ECHILD",
+    "ProcessLookupError": "ESRCH",
+    "InterruptedError": "EINTR",
+}
+
+
+class _Link(NamedTuple):
+    """One exception of the chain. `depth` counts the causes above it; None if it hangs on a mere context."""
+
+    error: BaseException
+    depth: int | None
+
+
+class _Meaning(NamedTuple):
+    code: str
+    category: str
+    error: BaseException
+    note: str = ""
+
+
+def failure_from_exception(error: BaseException) -> Failure:
+    """Failure of a task that raised `error`. Total: never raises, for any exception (C067, C069)."""
+    links = _chain(error)
+    meaning = _meaning_of_chain(links)
+    signal = meaning.error if isinstance(meaning.error, RetryLater) else None
+    own_words = isinstance(error, TaskError) and bool(error.args)
+    text = _text_of(error)
+    name = type(error).__qualname__
+    return safe_failure(
+        meaning.code,
+        text if own_words and text else f"{name}: {text}" if text else name,
+        category=meaning.category,
+        classes=class_names(type(error)),
+        chain=[_cause(link.error) for link in links],
+        traceback=_traceback_of(error),
+        retry_after_us=_whole_number(signal, "retry_after_us"),
+        retry_at_us=_whole_number(signal, "retry_at_us"),
+        detail=meaning.note,
+    )
+
+
+def class_names(kind: type[BaseException]) -> tuple[str, ...]:
+    """Qualified names of a class and its ancestors, without object and BaseException."""
+    return tuple(
+        qualified_name(ancestor) for ancestor in kind.__mro__ if ancestor not in (object, BaseException)
+    )
+
+
+def qualified_name(kind: type) -> str:
+    """``module.Class`` as patterns spell it; builtins without their module."""
+    module = str(kind.__module__)
+    return kind.__qualname__ if module == "builtins" else f"{module}.{kind.__qualname__}"
+
+
+def _chain(error: BaseException) -> list[_Link]:
+    links: list[_Link] = []
+    seen: set[int] = set()
+    waiting = [_Link(error, 0)]
+    while waiting and len(links) < CHAIN_LENGTH_MAX:
+        link = waiting.pop()
+        if id(link.error) in seen:
+            continue
+        seen.add(id(link.error))
+        links.append(link)
+        waiting.extend(reversed(_below(link)))
+    return links
+
+
+def _below(link: _Link) -> list[_Link]:
+    error, depth = link
+    below: list[_Link] = []
+    if isinstance(error, BaseExceptionGroup):
+        # More members than the chain holds could not be shown; a slice keeps a huge group cheap.
+        below += [_Link(member, depth) for member in error.exceptions[:CHAIN_LENGTH_MAX]]
+    if error.__cause__ is not None:
+        below.append(_Link(error.__cause__, None if depth is None else depth + 1))
+    elif error.__context__ is not None and not error.__suppress_context__:
+        below.append(_Link(error.__context__, None))
+    return below
+
+
+def _meaning_of_chain(links: list[_Link]) -> _Meaning:
+    best: _Meaning | None = None
+    best_rank = (0, False)
+    for link in links:
+        meaning = None if link.depth is None else _own_meaning(link.error)
+        if link.depth is None or meaning is None:
+            continue
+        rank = (link.depth, meaning.category != "permanent")
+        if best is None or rank < best_rank:
+            best, best_rank = meaning, rank
+    return best or _Meaning("PYTHON_ERROR", category_of("PYTHON_ERROR"), links[0].error)
+
+
+def _own_meaning(error: BaseException) -> _Meaning | None:
+    if isinstance(error, TaskError):
+        return _signal_meaning(error)
+    note = ""
+    own_code = _attribute(error, "ostinato_code")
+    if isinstance(own_code, str) and is_valid_code(own_code):
+        return _Meaning(own_code, _own_category(error, "ostinato_category", code=own_code), error)
+    if own_code is not None:
+        note = "the exception's ostinato_code is not a code"
+    if isinstance(error, SystemExit):
+        return _exit_meaning(error)
+    code = _known_code(error)
+    if code is not None:
+        return _Meaning(code, category_of(code), error, note)
+    return _Meaning("PYTHON_ERROR", category_of("PYTHON_ERROR"), error, note) if note else None
+
+
+def _signal_meaning(error: TaskError) -> _Meaning:
+    # A subclass may skip our __init__ or overwrite its fields, so what it holds is checked, not trusted.
+    fallback = "TASK_ERROR"
+    if isinstance(error, Permanent):
+        fallback = "PERMANENT"
+    elif isinstance(error, RetryLater):
+        fallback = "RETRY_LATER"
+    code = _attribute(error, "code")
+    valid_code = code if isinstance(code, str) and is_valid_code(code) else fallback
+    return _Meaning(valid_code, _own_category(error, "category", code=fallback), error)
+
+
+def _own_category(error: BaseException, name: str, *, code: str) -> str:
+    """Category that the exception gives itself; else that of `code`, if a task may have it at all."""
+    said = _attribute(error, name)
+    for category in (said, category_of(code)):
+        if isinstance(category, str) and category in TASK_CATEGORIES:
+            return category
+    return "transient"
+
+
+def _exit_meaning(error: SystemExit) -> _Meaning:
+    status = error.code
+    number = status & 0xFF if isinstance(status, int) else 0 if status is None else 1
+    code = f"EXIT_{number}"
+    return _Meaning(code, category_of(code), error)
+
+
+def _known_code(error: BaseException) -> str | None:
+    names = class_names(type(error))
+    for name in names:
+        if name in _CODE_BEFORE_ERRNO:
+            return _CODE_BEFORE_ERRNO[name]
+    if isinstance(error, OSError) and isinstance(error.errno, int):
+        symbol = errno.errorcode.get(error.errno, "")
+        if symbol in CATALOGUE:
+            return symbol
+    return next((_CODE_AFTER_ERRNO[name] for name in names if name in _CODE_AFTER_ERRNO), None)
+
+
+def _cause(error: BaseException) -> Cause:
+    return Cause(
+        class_name=qualified_name(type(error)),
+        message=cut_text(_text_of(error), CAUSE_MESSAGE_BYTES_MAX),
+        classes=class_names(type(error)),
+    )
+
+
+def _attribute(error: BaseException, name: str) -> object:
+    try:
+        return getattr(error, name, None)
+    except Exception:  # noqa: BLE001 - a property of the user's class may raise anything
+        return None
+
+
+def _whole_number(signal: RetryLater | None, name: str) -> int | None:
+    value = None if signal is None else _attribute(signal, name)
+    return value if isinstance(value, int) else None
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        # A __str__ may return a subclass of str with surprises of its own; cutting makes it a plain one.
+        return cut_text(str.__str__(str(error)), MESSAGE_BYTES_MAX)
+    except Exception as broken:  # noqa: BLE001 - the user's __str__ may raise anything; the text says so
+        return f"<its __str__ raised {type(broken).__qualname__}>"
+
+
+def _traceback_of(error: BaseException) -> str:
+    try:
+        return "".join(traceback.TracebackException.from_exception(error, compact=True).format())
+    except Exception as broken:  # noqa: BLE001 - formatting calls into the user's class; the text says so
+        return f"<no traceback: formatting it raised {type(broken).__qualname__}>"

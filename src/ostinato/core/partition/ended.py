@@ -1,0 +1,221 @@
+"""Attempts have ended: well, badly, lost, unstarted. Every retry of Ostinato is decided here.
+
+The verdict is taken on what the partition remembers of the attempt, and is part of the same batch as the
+result that caused it, so that a crash between the two cannot lose a retry.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from ostinato.core.changes import EndAttempt, Success
+from ostinato.core.definition import TaskDefinition
+from ostinato.core.failure.failure import Failure, safe_failure
+from ostinato.core.instants import format_instant
+from ostinato.core.model import HistoryKind, HistoryRow, Instance, Outcome
+from ostinato.core.partition.effects import Effects, EndedAttempt, RefusedOutcome
+from ostinato.core.partition.running import RunningAttempt
+from ostinato.core.retry.counters import Counters
+from ostinato.core.retry.verdict import RetryAt, decide
+from ostinato.core.states import State, require_move
+
+#: Codes of attempts that ran no user code: the history says "refused" rather than "retry".
+_REFUSED_CODES = frozenset({"REFUSED"})
+_HANDED_BACK_CODES = frozenset({"HANDED_BACK", "COLLATERAL"})
+
+
+def end_attempt(
+    attempt: RunningAttempt, outcome: Outcome, *, now_us: int, rng: Random, into: Effects
+) -> None:
+    """An outcome that names exactly the running attempt (I6)."""
+    if outcome.unstarted_reason:
+        failure = safe_failure("REFUSED", f"refused before the start: {outcome.unstarted_reason}")
+        _end_badly(attempt, failure, outcome, now_us=now_us, rng=rng, into=into)
+    elif outcome.failure is not None:
+        _end_badly(attempt, outcome.failure, outcome, now_us=now_us, rng=rng, into=into)
+    else:
+        _end_well(attempt, outcome, into=into)
+
+
+def lose_attempt(
+    attempt: RunningAttempt, *, code: str, message: str, now_us: int, rng: Random, into: Effects
+) -> None:
+    """Nobody will report this attempt: its worker is gone, or never acknowledged it."""
+    outcome = Outcome(
+        instance_id=attempt.instance_id,
+        attempt=attempt.attempt,
+        attempt_id=attempt.attempt_id,
+        started_us=None,
+        finished_us=now_us,
+    )
+    failure = safe_failure(code, message, category="lost")
+    _end_badly(attempt, failure, outcome, now_us=now_us, rng=rng, into=into)
+
+
+def refuse_outcome(outcome: Outcome, instance: Instance | None, *, now_us: int, into: Effects) -> None:
+    """An outcome whose attempt is not running: kept in the history, acknowledged, without effect (I6)."""
+    if instance is None:
+        return
+    if outcome.attempt_id == instance.attempt_id and instance.state in (State.SUCCESS, State.FAILED):
+        reason = f"it had been counted before; the instance is {instance.state}"
+    elif outcome.attempt == instance.attempt:
+        reason = f"the attempt is no longer running; the instance is {instance.state}"
+    else:
+        reason = f"attempt {instance.attempt} has begun since; the instance is {instance.state}"
+    what = "success" if outcome.failure is None and not outcome.unstarted_reason else "failure"
+    into.refused.append(
+        RefusedOutcome(
+            instance_id=instance.id,
+            partition=instance.partition,
+            ref=instance.ref,
+            attempt=outcome.attempt,
+            attempt_id=outcome.attempt_id,
+            reason=reason,
+        )
+    )
+    into.batch.history.append(
+        HistoryRow(
+            instance_id=instance.id,
+            partition=instance.partition,
+            at_us=now_us,
+            kind=HistoryKind.LATE_RESULT,
+            sentence=f"the {what} reported for attempt {outcome.attempt} was refused: {reason}",
+            generation=instance.generation,
+            attempt=outcome.attempt,
+            attempt_id=outcome.attempt_id,
+            code=outcome.failure.code if outcome.failure is not None else "",
+            started_us=outcome.started_us,
+            unconditional=True,
+        )
+    )
+
+
+def expires_us(definition: TaskDefinition, counters: Counters, *, due_us: int) -> int | None:
+    """Latest start of the next attempt: end of the retry window or of the queue time-out, the earlier."""
+    ends: list[int] = []
+    window_us = definition.retry.window_us
+    if window_us is not None and counters.window_opened_us is not None:
+        ends.append(counters.window_opened_us + window_us)
+    if definition.queue_timeout_us is not None:
+        ends.append(due_us + definition.queue_timeout_us)
+    return min(ends, default=None)
+
+
+def _end_well(attempt: RunningAttempt, outcome: Outcome, *, into: Effects) -> None:
+    into.batch.successes.append(
+        Success(
+            instance_id=attempt.instance_id,
+            partition=attempt.partition,
+            expected_attempt=attempt.attempt,
+            attempt_id=attempt.attempt_id,
+            started_us=outcome.started_us,
+            finished_us=outcome.finished_us,
+            result=outcome.result,
+        )
+    )
+    into.ended.append(_ended(attempt, outcome, "success", State.SUCCESS))
+
+
+def _end_badly(
+    attempt: RunningAttempt,
+    failure: Failure,
+    outcome: Outcome,
+    *,
+    now_us: int,
+    rng: Random,
+    into: Effects,
+) -> None:
+    counters, due_us, expiry_us = attempt.counters, now_us, None
+    if attempt.cancel_requested:
+        move, state, kind, rule = "cancel", State.CANCELLED, HistoryKind.CANCELLED, "cancel"
+        sentence = f"cancelled: {attempt.cancel_reason or 'asked for'}; the attempt ended with {failure.code}"
+    else:
+        verdict = decide(attempt.definition.retry, failure, counters, now_us=now_us, rng=rng)
+        counters, sentence, rule = verdict.counters, verdict.why, verdict.rule
+        if isinstance(verdict, RetryAt):
+            move, state, kind, due_us = "retry", State.RETRY_WAITING, _kind_of_retry(failure), verdict.due_us
+            expiry_us = expires_us(attempt.definition, counters, due_us=due_us)
+        else:
+            move, state, kind = "fail", State.FAILED, HistoryKind.GAVE_UP
+    require_move(move, State.RUNNING, state, subject=attempt.instance_id)
+    is_terminal = state is not State.RETRY_WAITING
+    into.batch.ended_attempts.append(
+        EndAttempt(
+            instance_id=attempt.instance_id,
+            partition=attempt.partition,
+            expected_attempt=attempt.attempt,
+            attempt_id=attempt.attempt_id,
+            state=state,
+            reason=sentence,
+            counters=counters,
+            due_us=due_us,
+            expires_us=expiry_us,
+            started_us=outcome.started_us,
+            finished_us=max(outcome.finished_us, outcome.started_us or 0) if is_terminal else None,
+            failure=None if failure.code in _REFUSED_CODES else failure,
+        )
+    )
+    into.batch.history.append(
+        HistoryRow(
+            instance_id=attempt.instance_id,
+            partition=attempt.partition,
+            at_us=now_us,
+            kind=kind,
+            sentence=sentence,
+            generation=attempt.generation,
+            attempt=attempt.attempt,
+            attempt_id=attempt.attempt_id,
+            worker_name=attempt.worker_name,
+            code=failure.code,
+            category=failure.category,
+            failure=failure,
+            started_us=outcome.started_us,
+            due_us=None if is_terminal else due_us,
+        )
+    )
+    ended = _ended(attempt, outcome, _outcome_word(failure, state), state)
+    ended.failure, ended.rule, ended.sentence = failure, rule, sentence
+    ended.due_us = None if is_terminal else due_us
+    into.ended.append(ended)
+
+
+def _kind_of_retry(failure: Failure) -> HistoryKind:
+    if failure.code in _REFUSED_CODES:
+        return HistoryKind.REFUSED
+    return HistoryKind.HANDED_BACK if failure.code in _HANDED_BACK_CODES else HistoryKind.RETRY
+
+
+def _outcome_word(failure: Failure, state: State) -> str:
+    if state is State.CANCELLED:
+        return "cancelled"
+    if failure.code in _REFUSED_CODES:
+        return "unstarted"
+    return "lost" if failure.category == "lost" else "failed"
+
+
+def _ended(attempt: RunningAttempt, outcome: Outcome, word: str, state: State) -> EndedAttempt:
+    run_us = None if outcome.started_us is None else max(0, outcome.finished_us - outcome.started_us)
+    return EndedAttempt(
+        instance_id=attempt.instance_id,
+        partition=attempt.partition,
+        ref=attempt.ref,
+        attempt=attempt.attempt,
+        attempt_id=attempt.attempt_id,
+        worker_id=attempt.worker_id,
+        worker_name=attempt.worker_name,
+        outcome=word,
+        state=state,
+        retry_count=attempt.counters.failures,
+        run_us=run_us,
+    )
+
+
+def expiry_reason(instance: Instance, definition: TaskDefinition) -> tuple[str, str]:
+    """Code and sentence for a waiting instance whose latest start has passed; says what held it."""
+    held = f"; it waited because {instance.reason}" if instance.hold is not None and instance.reason else ""
+    latest = format_instant(instance.expires_us) if instance.expires_us is not None else "now"
+    window_us = definition.retry.window_us
+    opened_us = instance.counters.window_opened_us
+    if window_us is not None and opened_us is not None and opened_us + window_us == instance.expires_us:
+        return "WINDOW_PASSED", f"no attempt could start before the retry window ended at {latest}{held}"
+    return "QUEUE_TIMEOUT", f"no attempt could start before the queue time-out at {latest}{held}"

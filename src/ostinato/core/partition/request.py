@@ -1,0 +1,162 @@
+"""Somebody asks for a cancel, a replay, a pause …: the owner moves the state and answers (I5)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from ostinato.core.changes import Replay, Request, RequestAnswer, SetTaskFlags, TriggerRow
+from ostinato.core.definition import TaskDefinition, TaskRow
+from ostinato.core.model import HistoryKind, HistoryRow, Instance
+from ostinato.core.partition.effects import Effects
+from ostinato.core.partition.expire import end_waiting
+from ostinato.core.partition.fire import request_cancel
+from ostinato.core.partition.switch import skip_to_now
+from ostinato.core.states import TERMINAL_STATES, WAITING_STATES, State, require_move
+
+
+class CancelBody(msgspec.Struct):
+    """Arguments of a cancel."""
+
+    reason: str = ""
+
+
+class ReplayBody(msgspec.Struct):
+    """Arguments of a replay: `latest` takes the newest version, `payload` replaces the old one."""
+
+    reason: str = ""
+    latest: bool = False
+    payload: msgspec.Raw = msgspec.Raw(b"")
+
+
+def cancel(request: Request, instance: Instance | None, *, now_us: int, into: Effects) -> None:
+    """Waiting ends at once; running is asked to end and becomes ``cancelled`` when its attempt has (C131)."""
+    if instance is None:
+        _answer_missing(request, now_us=now_us, into=into)
+        return
+    body = msgspec.json.decode(request.body, type=CancelBody)
+    reason = body.reason or f"asked for by {request.by or 'a client'}"
+    if instance.state is State.CANCELLED:
+        _answer(request, "OK", "it was cancelled before", now_us=now_us, into=into)
+    elif instance.state in TERMINAL_STATES:
+        message = f"instance {instance.id} has ended as {instance.state}; it can no longer be cancelled"
+        _answer(request, "INSTANCE_TERMINAL", message, now_us=now_us, into=into)
+    elif instance.state is State.RUNNING:
+        request_cancel(instance, reason, by=request.by, now_us=now_us, into=into)
+        _answer(request, "OK", "cancel requested; it ends when the attempt has", now_us=now_us, into=into)
+    else:
+        sentence = f"cancelled: {reason}"
+        end_waiting(instance, State.CANCELLED, sentence, now_us=now_us, into=into, by=request.by)
+        _answer(request, "OK", "cancelled", now_us=now_us, into=into)
+
+
+def replay(
+    request: Request,
+    instance: Instance | None,
+    task: TaskRow | None,
+    pinned: TaskDefinition | None,
+    *,
+    now_us: int,
+    into: Effects,
+) -> None:
+    """terminal → pending as the next generation with fresh counters: the only way out of a terminal state (I7).
+
+    It pins the same version again unless the body asks for the latest.
+    """
+    if instance is None:
+        _answer_missing(request, now_us=now_us, into=into)
+        return
+    if instance.state not in TERMINAL_STATES:
+        message = f"instance {instance.id} is {instance.state}; only one that has ended can be replayed"
+        _answer(request, "INSTANCE_NOT_TERMINAL", message, now_us=now_us, into=into)
+        return
+    body = msgspec.json.decode(request.body, type=ReplayBody)
+    version = task.version if body.latest and task is not None else instance.task_version
+    definition = task.definition if body.latest and task is not None else pinned
+    if definition is None or (body.latest and task is None):
+        message = f"task {instance.ref} no longer exists"
+        _answer(request, "TASK_NOT_FOUND", message, now_us=now_us, into=into)
+        return
+    require_move("replay", instance.state, State.PENDING, subject=instance.id)
+    queue_us = definition.queue_timeout_us
+    sentence = f"replayed by {request.by or 'a client'}" + (f": {body.reason}" if body.reason else "")
+    into.batch.replays.append(
+        Replay(
+            instance_id=instance.id,
+            partition=instance.partition,
+            expected_state=instance.state,
+            expected_generation=instance.generation,
+            task_version=version,
+            payload=bytes(body.payload) or instance.payload,
+            due_us=now_us,
+            expires_us=None if queue_us is None else now_us + queue_us,
+            reason=sentence,
+        )
+    )
+    into.batch.history.append(
+        HistoryRow(
+            instance_id=instance.id,
+            partition=instance.partition,
+            at_us=now_us,
+            kind=HistoryKind.REPLAYED,
+            sentence=sentence,
+            generation=instance.generation + 1,
+            attempt=instance.attempt,
+            by=request.by,
+        )
+    )
+    _answer(request, "OK", f"generation {instance.generation + 1} begins", now_us=now_us, into=into)
+
+
+def set_flags(
+    request: Request,
+    task: TaskRow | None,
+    *,
+    triggers: Sequence[TriggerRow],
+    waiting: Sequence[Instance],
+    more_waiting: bool,
+    now_us: int,
+    into: Effects,
+) -> None:
+    """pause, resume, disable, enable. Disable also cancels what waits, a batch at a time.
+
+    The request is answered with the last batch; until then it is found and carried on again.
+    """
+    if task is None:
+        name = f"{request.namespace}/{request.task}"
+        _answer(request, "TASK_NOT_FOUND", f"task {name} does not exist", now_us=now_us, into=into)
+        return
+    flags = SetTaskFlags(namespace=request.namespace, task=request.task, partition=request.partition)
+    if request.kind in ("pause", "resume"):
+        flags.paused = request.kind == "pause"
+    else:
+        flags.disabled = request.kind == "disable"
+    into.batch.flags.append(flags)
+    if request.kind in ("resume", "enable"):
+        skip_to_now(task.ref, list(triggers), now_us=now_us, into=into)
+    if request.kind == "disable":
+        sentence = f"cancelled: task {task.ref} was disabled by {request.by or 'a client'}"
+        for instance in waiting:
+            if instance.state in WAITING_STATES or instance.state is State.BLOCKED:
+                end_waiting(instance, State.CANCELLED, sentence, now_us=now_us, into=into, by=request.by)
+    if not more_waiting:
+        _answer(request, "OK", f"task {task.ref}: {request.kind} is in force", now_us=now_us, into=into)
+
+
+def _answer_missing(request: Request, *, now_us: int, into: Effects) -> None:
+    message = f"instance {request.instance_id} does not exist"
+    _answer(request, "INSTANCE_NOT_FOUND", message, now_us=now_us, into=into)
+
+
+def _answer(request: Request, code: str, message: str, *, now_us: int, into: Effects) -> None:
+    into.batch.answers.append(
+        RequestAnswer(
+            request_id=request.id,
+            partition=request.partition,
+            code=code,
+            message=message,
+            instance_id=request.instance_id,
+            answered_us=now_us,
+        )
+    )

@@ -1,0 +1,36 @@
+"""An attempt that a worker has, as its partition remembers it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ostinato.core.definition import TaskDefinition, TaskRef
+from ostinato.core.retry.counters import Counters
+
+
+class RunningAttempt(msgspec.Struct, kw_only=True):
+    """An attempt that a worker has, with all that a decision about its end needs."""
+
+    instance_id: str
+    partition: int
+    definition: TaskDefinition
+    task_version: int
+    generation: int
+    attempt: int
+    attempt_id: str
+    worker_id: str
+    worker_name: str
+    #: UTC.
+    assigned_us: int
+    due_us: int
+    counters: Counters
+    cancel_requested: bool = False
+    cancel_reason: str = ""
+    #: The worker has said that it has it.
+    acknowledged: bool = False
+    #: Node's monotonic clock at the assignment, or at the take-over of the partition.
+    known_since_boot_us: int = 0
+
+    @property
+    def ref(self) -> TaskRef:
+        return self.definition.ref

@@ -1,0 +1,82 @@
+"""What the owner of partitions keeps in memory, and how a committed batch changes it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from ostinato.core.definition import TaskDefinition
+from ostinato.core.model import Instance
+from ostinato.core.partition.effects import Effects
+from ostinato.core.partition.running import RunningAttempt
+
+
+class Memory(msgspec.Struct):
+    """What a node remembers of the partitions that it owns."""
+
+    #: Epoch of each owned partition, part of every proof.
+    epochs: dict[int, int] = {}
+    #: Running attempts of all of them, by instance.
+    running: dict[str, RunningAttempt] = {}
+
+    def lose(self, partitions: Sequence[int]) -> list[int]:
+        """Forget partitions and their attempts; returns those that were known."""
+        lost = [number for number in partitions if self.epochs.pop(number, None) is not None]
+        if lost:
+            self.running = {
+                instance_id: attempt
+                for instance_id, attempt in self.running.items()
+                if attempt.partition in self.epochs
+            }
+        return lost
+
+
+def running_attempt(
+    instance: Instance, definition: TaskDefinition, *, known_since_boot_us: int
+) -> RunningAttempt:
+    """Memory of an instance that the database shows as running (warm-up after a take-over)."""
+    return RunningAttempt(
+        instance_id=instance.id,
+        partition=instance.partition,
+        definition=definition,
+        task_version=instance.task_version,
+        generation=instance.generation,
+        attempt=instance.attempt,
+        attempt_id=instance.attempt_id,
+        worker_id=instance.worker_id,
+        worker_name=instance.worker_name,
+        assigned_us=instance.assigned_us if instance.assigned_us is not None else instance.due_us,
+        due_us=instance.due_us,
+        counters=instance.counters,
+        cancel_requested=instance.cancel_requested_us is not None,
+        cancel_reason=instance.cancel_reason,
+        acknowledged=True,
+        known_since_boot_us=known_since_boot_us,
+    )
+
+
+def settle(
+    memory: Memory, effects: Effects, *, dropped: frozenset[str], rejected: frozenset[str] = frozenset()
+) -> None:
+    """Apply a committed batch to memory. `dropped` are instances whose rows were not written.
+
+    Of these `rejected` are still running: the database refused their row as data.
+    """
+    for attempt in effects.started:
+        if attempt.instance_id not in dropped and attempt.partition in memory.epochs:
+            memory.running[attempt.instance_id] = attempt
+    for ended in effects.ended:
+        current = memory.running.get(ended.instance_id)
+        # A row that matched nothing shows that memory was wrong: either way this attempt is not running.
+        if (
+            current is not None
+            and current.attempt_id == ended.attempt_id
+            and ended.instance_id not in rejected
+        ):
+            del memory.running[ended.instance_id]
+    for wish in effects.cancel_signals:
+        current = memory.running.get(wish.instance_id)
+        if current is not None and wish.instance_id not in dropped:
+            current.cancel_requested = True
+            current.cancel_reason = wish.reason

@@ -1,0 +1,94 @@
+"""What a fire does when earlier instances of its task have not ended: the overlap policies.
+
+Every instance that is not terminal counts: blocked, pending, running, waiting for a retry, replays too
+(design section 5). A fire that is refused still leaves an instance, ``skipped``, with the reason given here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+from ostinato.errors import UserError
+
+OVERLAP_MODES = ("allow", "forbid", "queue", "replace")
+#: Instances that may wait behind the one at work (design section 11).
+QUEUE_BOUND_DEFAULT = 100
+#: Ids of instances that a reason lists before it says how many more there are.
+_IDS_SHOWN = 3
+
+
+class LiveInstance(NamedTuple):
+    """An instance of the task that has not reached a terminal state."""
+
+    instance_id: str
+    state: str
+    due_us: int
+    #: It has been created by ``replace`` and waits for the instances before it to end.
+    is_waiting_replacement: bool = False
+
+
+class OverlapDecision(NamedTuple):
+    """What becomes of the new fire.
+
+    ``create``: an instance that may start. ``wait``: an instance that may start only once the live ones have
+    ended (``queue``: in order of due time; ``replace``: once those in `cancel` are gone). ``skip``: an
+    instance that ends at once as ``skipped``.
+    """
+
+    action: Literal["create", "skip", "wait"]
+    #: Ids of instances to cancel, earliest due first, each with `replaced_cause` as its cause.
+    cancel: tuple[str, ...]
+    #: In words, for the history; empty for an ordinary ``create``.
+    reason: str
+
+
+def decide_overlap(
+    mode: str, *, live: Sequence[LiveInstance], queue_bound: int = QUEUE_BOUND_DEFAULT
+) -> OverlapDecision:
+    """Decision for one fire; `live` in any order, terminal instances not among them.
+
+    Raises ``INVALID_VALUE`` (field ``overlap``) on an unknown mode.
+    """
+    if mode not in OVERLAP_MODES:
+        raise UserError(
+            "INVALID_VALUE",
+            f"{mode!r} is not known",
+            field="overlap",
+            hint=f"one of {', '.join(OVERLAP_MODES)}",
+        )
+    if mode == "allow" or not live:
+        return OverlapDecision("create", (), "")
+    ordered = sorted(live, key=lambda instance: (instance.due_us, instance.instance_id))
+    if mode == "forbid":
+        return OverlapDecision("skip", (), f"overlap forbid: {_names(ordered)} not ended")
+    if mode == "queue":
+        return _queue(ordered, queue_bound)
+    # A replacement that still waits is replaced like any other: it ends without having started, and the new
+    # one waits for what both were waiting for (I1: never beside the old attempt).
+    return OverlapDecision(
+        "wait",
+        tuple(instance.instance_id for instance in ordered),
+        f"overlap replace: waits until {_names(ordered, plural='have', single='has')} ended",
+    )
+
+
+def _queue(ordered: list[LiveInstance], queue_bound: int) -> OverlapDecision:
+    waiting_count = len(ordered) - 1
+    if waiting_count >= queue_bound:
+        return OverlapDecision(
+            "skip", (), f"overlap queue: {waiting_count} already wait, the bound is {queue_bound}"
+        )
+    return OverlapDecision("wait", (), f"overlap queue: waits behind {_names(ordered, plural='', single='')}")
+
+
+def replaced_cause(new_instance_id: str) -> str:
+    """Cause that a cancelled instance shows for having been replaced."""
+    return f"replaced by {new_instance_id}"
+
+
+def _names(instances: list[LiveInstance], *, plural: str = "have", single: str = "has") -> str:
+    named = ", ".join(f"{item.instance_id} ({item.state})" for item in instances[:_IDS_SHOWN])
+    more = len(instances) - _IDS_SHOWN
+    verb = single if len(instances) == 1 else plural
+    return f"{named}{f' and {more} more' if more > 0 else ''}{f' {verb}' if verb else ''}"

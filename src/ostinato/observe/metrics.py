@@ -1,0 +1,167 @@
+"""Prometheus metrics from records; seconds and totals, in a registry of the caller's own.
+
+Labels are bounded: task names beyond `series_max` pairs of (namespace, task) are counted under ``other``, so
+that a user who makes a task per customer cannot grow the scheduler's memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import CounterMetricFamily
+from prometheus_client.registry import Collector
+
+from ostinato.observe import records as r
+from ostinato.observe.hooks import Hooks
+from ostinato.observe.records import Record
+
+OTHER = "other"
+_SHORT_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+_LONG_S = (0.001, 0.005, 0.025, 0.1, 0.5, 1, 5, 15, 60, 300, 900, 3600, 14400, 86400)
+_ROWS = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1000)
+
+
+class _Names:
+    """The first `limit` label values (or tuples of them) as they are; the rest as ``other``."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._known: set[tuple[str, ...]] = set()
+
+    def bounded(self, *values: str) -> tuple[str, ...]:
+        if values in self._known:
+            return values
+        if len(self._known) >= self._limit:
+            return (OTHER,) * len(values)
+        self._known.add(values)
+        return values
+
+
+class _HookFailures(Collector):
+    """Failed calls of hooks, read when asked."""
+
+    def __init__(self, hooks: Hooks) -> None:
+        self._hooks = hooks
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        family = CounterMetricFamily("ostinato_hook_failures", "Failed calls of hooks.", labels=["hook"])
+        for name, count in list(self._hooks.failures.items()):
+            family.add_metric([name], count)
+        yield family
+
+
+class MetricsHook:
+    """Counts every record; names are listed in ``docs/observation.md``."""
+
+    def __init__(self, registry: CollectorRegistry, *, series_max: int = 200) -> None:
+        self._registry = registry
+        self._tasks = _Names(series_max)
+        self._codes = _Names(series_max)
+        self._rules = _Names(50)
+        self._loops = _Names(50)
+        task = ["namespace", "task"]
+        self.fires = self._counter("fires", "Fires that made an instance.", labels=[*task])
+        self.fires_skipped = self._counter("fires_skipped", "Fires that made none that runs.", labels=[*task])
+        self.fire_lateness = self._histogram(
+            "fire_lateness_seconds", "Fire committed after its instant.", buckets=_SHORT_S
+        )
+        self.attempts = self._counter(
+            "attempts", "Attempts that ended.", labels=[*task, "outcome", "category"]
+        )
+        self.attempt_errors = self._counter(
+            "attempt_errors", "Attempts that ended badly, by code.", labels=["code"]
+        )
+        self.retries = self._counter("retries", "Retries granted, by the rule that decided.", labels=["rule"])
+        self.give_ups = self._counter(
+            "give_ups", "Retries refused, by the rule that decided.", labels=["rule"]
+        )
+        self.ended = self._counter("instances_ended", "Instances that ended, by state.", labels=["state"])
+        self.refused = self._counter("results_refused", "Results that did not count (I6).", labels=[])
+        self.queue_wait = self._histogram(
+            "queue_wait_seconds", "Assignment after the due time.", buckets=_LONG_S
+        )
+        self.run_time = self._histogram("run_seconds", "Run time of attempts.", buckets=_LONG_S)
+        self.waiting = Gauge(
+            "ostinato_waiting_instances", "Instances waiting, by hold.", ["hold"], registry=registry
+        )
+        self.workers = Gauge(
+            "ostinato_workers_connected", "Workers connected to this node.", registry=registry
+        )
+        self.loop_lag = self._histogram(
+            "loop_lag_seconds", "Round began after it was due.", buckets=_SHORT_S, labels=["loop"]
+        )
+        self.loop_failures = self._counter(
+            "loop_failures", "Rounds that ended with an error.", labels=["loop"]
+        )
+        self.group_rows = self._histogram("group_commit_rows", "Moves in one transaction.", buckets=_ROWS)
+        self.group_time = self._histogram(
+            "group_commit_seconds", "Time of one transaction.", buckets=_SHORT_S
+        )
+        self.broken = self._counter("invariants_broken", "Rules broken that must always hold.", labels=[])
+        self._holds: set[str] = set()
+
+    def watch(self, hooks: Hooks) -> None:
+        """Report the failures of `hooks` too."""
+        self._registry.register(_HookFailures(hooks))
+
+    def _counter(self, name: str, text: str, *, labels: list[str]) -> Counter:
+        return Counter(f"ostinato_{name}_total", text, labels, registry=self._registry)
+
+    def _histogram(
+        self, name: str, text: str, *, buckets: tuple[float, ...], labels: list[str] | None = None
+    ) -> Histogram:
+        return Histogram(f"ostinato_{name}", text, labels or [], buckets=buckets, registry=self._registry)
+
+    def on(self, record: Record) -> None:
+        match record:
+            case r.AttemptEnded():
+                self._attempt_ended(record)
+            case r.AttemptAssigned():
+                self.queue_wait.observe(max(0, record.queue_wait_us) / 1e6)
+            case r.GroupCommitted():
+                self.group_rows.observe(record.count)
+                self.group_time.observe(record.duration_us / 1e6)
+            case r.LoopTurned():
+                self.loop_lag.labels(*self._loops.bounded(record.loop)).observe(max(0, record.lag_us) / 1e6)
+            case r.InstanceEnded():
+                self.ended.labels(record.state).inc()
+            case r.RetryDecided():
+                counter = self.give_ups if record.due_us is None else self.retries
+                counter.labels(*self._rules.bounded(record.rule)).inc()
+            case r.Fired():
+                self.fires.labels(*self._tasks.bounded(record.namespace, record.task)).inc()
+                self.fire_lateness.observe(max(0, record.lateness_us) / 1e6)
+            case _:
+                self._rare(record)
+
+    def _attempt_ended(self, record: r.AttemptEnded) -> None:
+        namespace, task = self._tasks.bounded(record.namespace, record.task)
+        self.attempts.labels(namespace, task, record.outcome, record.category).inc()
+        if record.error_code:
+            self.attempt_errors.labels(*self._codes.bounded(record.error_code)).inc()
+        if record.run_us is not None:
+            self.run_time.observe(max(0, record.run_us) / 1e6)
+
+    def _rare(self, record: Record) -> None:
+        match record:
+            case r.FireSkipped():
+                self.fires_skipped.labels(*self._tasks.bounded(record.namespace, record.task)).inc(
+                    record.count
+                )
+            case r.ResultRefused():
+                self.refused.inc()
+            case r.WorkerConnected():
+                self.workers.inc()
+            case r.WorkerDisconnected():
+                self.workers.dec()
+            case r.LoopFailed():
+                self.loop_failures.labels(*self._loops.bounded(record.loop)).inc()
+            case r.InvariantBroken():
+                self.broken.inc()
+            case r.BacklogMeasured():
+                self._holds |= set(record.by_hold)
+                for hold in self._holds:
+                    self.waiting.labels(hold or "none").set(record.by_hold.get(hold, 0))
+            case _:
+                pass  # start and end of nodes and the like are log lines only

@@ -1,0 +1,228 @@
+"""What happened, as frozen records: the one language in which scheduler and worker speak to logs and metrics.
+
+Whoever notices something makes a record and hands it to ``hooks.Hooks.emit``; hooks turn it into a log line,
+a metric or a span. A record never carries a payload, a result or an environment, so no hook can leak one.
+Instants ``*_us`` are UTC, durations plain microseconds. The event names of the log are the record's
+``EVENT``; they are documented in ``docs/observation.md`` and stable.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import ClassVar
+
+import msgspec
+
+
+def trace_id_of(instance_id: str) -> str:
+    """32 hexadecimal characters derived from the instance's id: one trace covers all of its attempts."""
+    return blake2b(instance_id.encode("utf-8", "surrogatepass"), digest_size=16, person=b"trace").hexdigest()
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of every record."""
+
+    #: Stable name of the log event.
+    EVENT: ClassVar[str] = ""
+
+
+class InstanceRecord(Record, frozen=True, kw_only=True):
+    """A record about one instance."""
+
+    namespace: str
+    task: str
+    instance_id: str
+    #: Number of the attempt concerned, 0 before the first.
+    attempt: int = 0
+    #: Failures of the task itself so far in this generation.
+    retry_count: int = 0
+
+
+# ── nodes, workers, loops ─────────────────────────────────────────────────────────────────────────────
+
+
+class NodeStarted(Record, frozen=True, kw_only=True):
+    """A scheduler node accepts workers."""
+
+    EVENT: ClassVar[str] = "node_started"
+    node_id: str
+    address: str
+
+
+class NodeStopped(Record, frozen=True, kw_only=True):
+    """A scheduler node has handed over and ended."""
+
+    EVENT: ClassVar[str] = "node_stopped"
+    node_id: str
+    reason: str = ""
+
+
+class PartitionsTaken(Record, frozen=True, kw_only=True):
+    """A node has become the owner of partitions and has warmed up."""
+
+    EVENT: ClassVar[str] = "partitions_taken"
+    node_id: str
+    count: int
+    #: Attempts found running, whose workers are waited for.
+    running_count: int = 0
+
+
+class PartitionsLost(Record, frozen=True, kw_only=True):
+    """A node owns partitions no longer: a proof failed, or it could not renew itself."""
+
+    EVENT: ClassVar[str] = "partitions_lost"
+    node_id: str
+    count: int
+    reason: str
+
+
+class WorkerConnected(Record, frozen=True, kw_only=True):
+    """A worker's stream was welcomed."""
+
+    EVENT: ClassVar[str] = "worker_connected"
+    worker_id: str
+    worker_name: str
+    peer: str = ""
+    task_count: int = 0
+    #: Attempts that it reported as running.
+    running_count: int = 0
+
+
+class WorkerDisconnected(Record, frozen=True, kw_only=True):
+    """A worker's stream has ended."""
+
+    EVENT: ClassVar[str] = "worker_disconnected"
+    worker_id: str
+    worker_name: str
+    reason: str = ""
+
+
+class TaskModuleFailed(Record, frozen=True, kw_only=True):
+    """A worker could not import something that its tasks need."""
+
+    EVENT: ClassVar[str] = "task_module_failed"
+    worker_name: str
+    problem: str
+
+
+class LoopTurned(Record, frozen=True, kw_only=True):
+    """A background loop has finished a round; `lag_us` is how much later than due the round began."""
+
+    EVENT: ClassVar[str] = "loop_turned"
+    loop: str
+    lag_us: int
+    duration_us: int = 0
+
+
+class LoopFailed(Record, frozen=True, kw_only=True):
+    """A round of a background loop ended with an error; it is tried again."""
+
+    EVENT: ClassVar[str] = "loop_failed"
+    loop: str
+    error_code: str
+    error_message: str
+
+
+class BacklogMeasured(Record, frozen=True, kw_only=True):
+    """Instances that wait, by the reason of their hold (``""``: not held)."""
+
+    EVENT: ClassVar[str] = "backlog_measured"
+    by_hold: dict[str, int]
+
+
+# ── instances ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Fired(InstanceRecord, frozen=True, kw_only=True):
+    """A trigger has made an instance. `fire_us` is the scheduled instant, `lateness_us` how long after it."""
+
+    EVENT: ClassVar[str] = "fired"
+    trigger_id: str
+    fire_us: int
+    lateness_us: int
+
+
+class FireSkipped(Record, frozen=True, kw_only=True):
+    """Fires that made no instance that runs: missed for too long, or refused by the overlap rule."""
+
+    EVENT: ClassVar[str] = "fire_skipped"
+    namespace: str
+    task: str
+    trigger_id: str
+    count: int
+    reason: str
+
+
+class AttemptAssigned(InstanceRecord, frozen=True, kw_only=True):
+    """The assignment is committed. `queue_wait_us` counts from the due time of this attempt."""
+
+    EVENT: ClassVar[str] = "attempt_assigned"
+    worker_name: str
+    queue_wait_us: int
+
+
+class AttemptEnded(InstanceRecord, frozen=True, kw_only=True):
+    """The end of an attempt is committed.
+
+    `outcome` is ``success``, ``failed``, ``lost``, ``cancelled`` or ``unstarted``; code and category are
+    those of its failure. `run_us` is None where no user code ran or nobody knows how long.
+    """
+
+    EVENT: ClassVar[str] = "attempt_ended"
+    outcome: str
+    worker_name: str = ""
+    run_us: int | None = None
+    error_code: str = ""
+    error_message: str = ""
+    category: str = ""
+
+
+class RetryDecided(InstanceRecord, frozen=True, kw_only=True):
+    """The policy's verdict on a failed attempt, committed with its result.
+
+    `rule` is the short stable name of what decided (``backoff``, ``retry_on``, ``max_retry``, …), `sentence`
+    the same in words. `due_us` is the time of the next attempt, None when there is none.
+    """
+
+    EVENT: ClassVar[str] = "retry_decided"
+    rule: str
+    sentence: str
+    due_us: int | None
+    error_code: str = ""
+
+
+class InstanceEnded(InstanceRecord, frozen=True, kw_only=True):
+    """An instance has reached a terminal state."""
+
+    EVENT: ClassVar[str] = "instance_ended"
+    state: str
+    reason: str = ""
+    error_code: str = ""
+
+
+class ResultRefused(InstanceRecord, frozen=True, kw_only=True):
+    """A worker's result did not count (I6): stale, repeated, or of an attempt that is not running."""
+
+    EVENT: ClassVar[str] = "result_refused"
+    attempt_id: str
+    reason: str
+    worker_name: str = ""
+
+
+class GroupCommitted(Record, frozen=True, kw_only=True):
+    """One transaction of the owner: how many moves it wrote and how long it took."""
+
+    EVENT: ClassVar[str] = "group_committed"
+    count: int
+    duration_us: int
+    #: Rows that no longer matched, or that the database refused.
+    unmatched_count: int = 0
+
+
+class InvariantBroken(Record, frozen=True, kw_only=True):
+    """A rule that must always hold was broken: the partition was stopped. Please report it."""
+
+    EVENT: ClassVar[str] = "invariant_broken"
+    name: str
+    error_message: str
+    subject: str = ""

@@ -1,0 +1,150 @@
+"""One transaction of the owner: proofs, an answer that may be lost, and what memory makes of it.
+
+A batch whose answer was lost is sent again: its rows name the state that they expect, so nothing happens
+twice. What then matches nothing is read, and counts as written if the row shows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
+
+from ostinato.clock import Clock
+from ostinato.core.changes import CommitBatch, CommitReport
+from ostinato.core.instants import MILLISECOND, SECOND
+from ostinato.core.model import Instance
+from ostinato.core.partition.effects import Effects
+from ostinato.core.partition.state import settle
+from ostinato.core.states import TERMINAL_STATES, Hold, State
+from ostinato.errors import UnavailableError
+from ostinato.observe.hooks import Hooks
+from ostinato.observe.records import GroupCommitted
+from ostinato.scheduler.held_work import HeldWork
+from ostinato.scheduler.ownership import Ownership
+from ostinato.scheduler.reporting import report_effects
+from ostinato.store.protocol import Store
+
+Row = TypeVar("Row")
+
+#: Rows of a batch that move or make an instance; each has `instance_id` and `partition`.
+_MOVES = ("assigns", "successes", "ended_attempts", "holds", "ended_waiting", "cancel_requests", "replays")
+_OTHERS = ("advances", "switches", "flags", "history", "answers", "inserts")
+
+_RETRY_FIRST_US = 50 * MILLISECOND
+_RETRY_LAST_US = SECOND
+
+
+class CommitOutcome(CommitReport):
+    """A report, with every instance whose rows were not written in one set."""
+
+    dropped: frozenset[str] = frozenset()
+
+
+class Committer:
+    """Writes effects and applies them to memory; the one place that a loop commits through."""
+
+    def __init__(
+        self, ownership: Ownership, held: HeldWork, *, store: Store, clock: Clock, hooks: Hooks
+    ) -> None:
+        self._ownership = ownership
+        self._held = held
+        self._store = store
+        self._clock = clock
+        self._hooks = hooks
+
+    async def commit(self, effects: Effects) -> CommitOutcome:
+        """Write, settle, report. Raises ``UnavailableError`` when belief ends before the database answers."""
+        batch = effects.batch
+        if effects.is_empty():
+            return CommitOutcome()
+        began_us = self._clock.boot_us()
+        report = await self._write(batch)
+        lost = report.lost_partitions
+        dropped = frozenset(report.unmatched) | frozenset(report.rejected)
+        if lost:
+            dropped |= {
+                row.instance_id for name in _MOVES for row in getattr(batch, name) if row.partition in lost
+            }
+            dropped |= {row.id for row in batch.inserts if row.partition in lost}
+            self._ownership.lose(sorted(lost), "another node has taken them over")
+        settle(self._ownership.memory, effects, dropped=dropped, rejected=frozenset(report.rejected))
+        self._note_overlaps(effects)
+        count = sum(len(getattr(batch, name)) for name in _MOVES) + len(batch.inserts)
+        self._hooks.emit(
+            GroupCommitted(
+                count=count,
+                duration_us=self._clock.boot_us() - began_us,
+                unmatched_count=len(dropped),
+            )
+        )
+        report_effects(self._hooks, effects, dropped=dropped)
+        return CommitOutcome(
+            lost_partitions=lost, unmatched=report.unmatched, rejected=report.rejected, dropped=dropped
+        )
+
+    def _note_overlaps(self, effects: Effects) -> None:
+        for insert in effects.batch.inserts:
+            if insert.hold is Hold.OVERLAP:
+                self._held.note(insert.ref, Hold.OVERLAP)
+        for ended in effects.ended:
+            if ended.state in TERMINAL_STATES:
+                self._held.freed(ended.ref)
+        for waiting in effects.ended_waiting:
+            self._held.freed(waiting.ref)
+
+    async def _write(self, batch: CommitBatch) -> CommitReport:
+        batch.proofs = self._ownership.proofs(_partitions(batch))
+        is_ambiguous = False
+        retry_us = _RETRY_FIRST_US
+        while True:
+            try:
+                report = await self._store.commit(batch)
+                return await self._confirm(batch, report) if is_ambiguous else report
+            except UnavailableError:
+                is_ambiguous = True
+                if not self._ownership.is_believed:
+                    raise
+            await self._clock.sleep_until_us(self._clock.boot_us() + retry_us)
+            retry_us = min(retry_us * 2, _RETRY_LAST_US)
+
+    async def _confirm(self, batch: CommitBatch, report: CommitReport) -> CommitReport:
+        """Of the rows that matched nothing at the repetition, those that the lost answer had written."""
+        if not report.unmatched:
+            return report
+        rows = await self._store.get_instances(sorted(report.unmatched))
+        written = {name for name, row in rows.items() if _shows(batch, row)}
+        return CommitReport(
+            lost_partitions=report.lost_partitions,
+            unmatched=report.unmatched - written,
+            rejected=report.rejected,
+        )
+
+
+def _partitions(batch: CommitBatch) -> set[int]:
+    return {row.partition for name in (*_MOVES, *_OTHERS) for row in getattr(batch, name)}
+
+
+def _shows(batch: CommitBatch, row: Instance) -> bool:
+    """Whether the stored row is what this batch wanted to write."""
+    if any(assign.attempt_id == row.attempt_id for assign in _of(batch.assigns, row)):
+        return row.state is State.RUNNING
+    if any(success.attempt_id == row.attempt_id for success in _of(batch.successes, row)):
+        return row.state is State.SUCCESS
+    if any(
+        ended.attempt_id == row.attempt_id and ended.counters == row.counters
+        for ended in _of(batch.ended_attempts, row)
+    ):
+        return row.state is not State.RUNNING
+    if any(True for _ in _of(batch.cancel_requests, row)):
+        return row.cancel_requested_us is not None
+    if any(hold.hold is row.hold for hold in _of(batch.holds, row)):
+        return True
+    if any(ending.state is row.state for ending in _of(batch.ended_waiting, row)):
+        return True
+    if any(replay.expected_generation + 1 == row.generation for replay in _of(batch.replays, row)):
+        return True
+    return any(insert.id == row.id for insert in batch.inserts)
+
+
+def _of(rows: Iterable[Row], instance: Instance) -> Iterator[Row]:
+    return (row for row in rows if getattr(row, "instance_id", None) == instance.id)

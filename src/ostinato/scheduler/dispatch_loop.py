@@ -1,0 +1,245 @@
+"""Due work, first attempts and retries alike, is placed on workers: read, route, commit, send.
+
+The queue is the database (docs/architecture.md): a round reads due instances only while workers have free
+slots, and what cannot be placed is held with its reason, so that nothing stands behind it. An assignment is
+committed before it is sent.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from ostinato.clock import Clock
+from ostinato.core.definition import TaskDefinition, TaskRef
+from ostinato.core.instants import SECOND
+from ostinato.core.model import Instance
+from ostinato.core.partition.assign import Placement, assign, hold
+from ostinato.core.partition.effects import Effects
+from ostinato.core.partition.expire import end_waiting, expire
+from ostinato.core.partition.fire import admit
+from ostinato.core.partition.running import RunningAttempt
+from ostinato.core.routing import Placed, RoutingRound
+from ostinato.core.states import Hold, State
+from ostinato.observe.hooks import Hooks
+from ostinato.scheduler.committer import Committer
+from ostinato.scheduler.config import NodeConfig
+from ostinato.scheduler.definitions import Definitions
+from ostinato.scheduler.held_work import RELEASED_BY_WORKERS, HeldWork
+from ostinato.scheduler.loop import Loop
+from ostinato.scheduler.ownership import Ownership
+from ostinato.scheduler.sessions import Sessions
+from ostinato.scheduler.shared_time import SharedTime
+from ostinato.store.batches import FoundWork, HeldQuery
+from ostinato.store.protocol import Store
+from ostinato.wire.messages import Assignment
+
+#: Rows read beyond the free slots, to see what else is behind work that cannot run.
+LOOKAHEAD_COUNT = 64
+#: A priority level is worth this much age.
+AGEING_US = 60 * SECOND
+#: Live instances considered by an overlap rule.
+LIVE_COUNT_MAX = 1000
+
+
+class DispatchLoop(Loop):
+    """Turns free slots into running attempts."""
+
+    name = "dispatch"
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        *,
+        store: Store,
+        clock: Clock,
+        rng: Random,
+        hooks: Hooks,
+        time: SharedTime,
+        ownership: Ownership,
+        committer: Committer,
+        definitions: Definitions,
+        sessions: Sessions,
+        held: HeldWork,
+    ) -> None:
+        super().__init__(clock, hooks)
+        self._config = config
+        self._store = store
+        self._rng = rng
+        self._time = time
+        self._ownership = ownership
+        self._committer = committer
+        self._definitions = definitions
+        self._sessions = sessions
+        self._held = held
+        self._turn = 0
+
+    async def run_once(self) -> int | None:
+        """Place what is due. The next round is at the next due time, or at once if more can be placed."""
+        partitions = self._ownership.owned()
+        sessions = self._sessions.in_rotation()
+        routing = RoutingRound(
+            [session.view() for session in sessions], strategy=self._config.strategy, first_turn=self._turn
+        )
+        slots = sum(session.ledger.available(pool) for session in sessions for pool in session.hello.capacity)
+        if not partitions or (sessions and slots <= 0):
+            return None
+        now_us = self._time.now_us()
+        found, queries = await self._find(partitions, routing, slots, now_us=now_us)
+        await self._definitions.load(found.instances)
+        effects = Effects()
+        unplaced = await self._place(found, routing, now_us=now_us, into=effects)
+        self._turn = routing.turn
+        outcome = await self._committer.commit(effects)
+        self._note_holds(effects, found, dropped=outcome.dropped)
+        self._held.drained(queries, found.instances, unplaced)
+        self._send(effects, found, dropped=outcome.dropped)
+        if found.more and (effects.started or (effects.batch.holds and sessions)):
+            return self._clock.boot_us()
+        return None if found.next_due_us is None else self._time.boot_at(found.next_due_us)
+
+    async def _find(
+        self, partitions: list[int], routing: RoutingRound, slots: int, *, now_us: int
+    ) -> tuple[FoundWork, list[HeldQuery]]:
+        """Due rows, held rows of tasks that could run now, and what no longer overlaps; best first."""
+        limit = min(slots + LOOKAHEAD_COUNT, self._config.batch_count)
+        queries = await self._held_queries(routing, limit)
+        found = await self._store.find_work(partitions, now_us=now_us, limit=limit, held=queries)
+        freed = self._held.take_freed()
+        if freed:
+            found.instances.extend(await self._store.find_overlap_ready(freed))
+        found.instances.sort(key=lambda row: (row.due_us - row.priority * AGEING_US, row.id))
+        return found, queries
+
+    async def _held_queries(self, routing: RoutingRound, limit: int) -> list[HeldQuery]:
+        candidates = self._held.candidates()
+        await self._definitions.load_tasks(candidates)
+        queries: list[HeldQuery] = []
+        for ref in candidates:
+            task = self._definitions.task(ref)
+            if task is None or task.paused:
+                continue
+            free = limit if task.disabled else routing.free_slots(task.definition)
+            if free > 0:
+                queries.append(HeldQuery(ref, RELEASED_BY_WORKERS, min(free, limit)))
+        return queries
+
+    async def _place(
+        self, found: FoundWork, routing: RoutingRound, *, now_us: int, into: Effects
+    ) -> set[TaskRef]:
+        """Decide about each row; returns tasks of which something could not be placed."""
+        earlier = await self._earlier_instances(found.instances)
+        placements: list[Placement] = []
+        unplaced: set[TaskRef] = set()
+        for instance in found.instances:
+            ref = instance.ref
+            definition = self._definitions.routed(ref, instance.task_version)
+            if definition is None:
+                reason = f"task {ref} no longer exists"
+                end_waiting(instance, State.CANCELLED, reason, now_us=now_us, into=into)
+                continue
+            if not self._may_start(instance, definition, earlier, now_us=now_us, into=into):
+                continue
+            avoid = instance.worker_id if instance.state is State.RETRY_WAITING else ""
+            choice = routing.place(definition, avoid_worker_id=avoid)
+            if isinstance(choice, Placed):
+                worker = choice.worker
+                pinned = self._definitions.pinned(ref, instance.task_version) or definition
+                placements.append(Placement(instance, pinned, worker.worker_id, worker.worker_name))
+                continue
+            unplaced.add(ref)
+            if choice.hold is Hold.NO_WORKER or found.more:
+                hold(instance, choice.hold, choice.reason, into=into)
+            if instance.hold is Hold.OVERLAP:
+                self._held.freed(ref)
+        boot_us = self._clock.boot_us()
+        assign(placements, now_us=self._time.now_us(), boot_us=boot_us, rng=self._rng, into=into)
+        return unplaced
+
+    def _may_start(
+        self,
+        instance: Instance,
+        definition: TaskDefinition,
+        earlier: dict[str, list[Instance]],
+        *,
+        now_us: int,
+        into: Effects,
+    ) -> bool:
+        """Whether nothing but a free worker is missing; else it is ended or held here."""
+        ref = instance.ref
+        task = self._definitions.task(ref)
+        if instance.expires_us is not None and instance.expires_us < now_us:
+            expire(instance, definition, now_us=now_us, into=into)
+            return False
+        if task is None:
+            return True
+        if task.disabled:
+            end_waiting(instance, State.CANCELLED, f"task {ref} is disabled", now_us=now_us, into=into)
+            return False
+        if task.paused:
+            hold(instance, Hold.PAUSED, f"task {ref} is paused", into=into)
+            return False
+        if instance.id not in earlier:
+            return True
+        return admit(instance, task, earlier[instance.id], now_us=now_us, into=into)
+
+    async def _earlier_instances(self, instances: list[Instance]) -> dict[str, list[Instance]]:
+        """For submissions whose task sets an overlap rule: the live instances before each."""
+        fresh = [row for row in instances if self._needs_admission(row)]
+        if not fresh:
+            return {}
+        live = await self._store.live_instances(list({row.ref: None for row in fresh}), limit=LIVE_COUNT_MAX)
+        return {
+            row.id: [
+                other
+                for other in live.get(row.ref, [])
+                if (other.created_us, other.id) < (row.created_us, row.id)
+            ]
+            for row in fresh
+        }
+
+    def _needs_admission(self, instance: Instance) -> bool:
+        task = self._definitions.task(instance.ref)
+        return (
+            task is not None
+            and task.definition.overlap not in (None, "allow")
+            and instance.fire_us is None
+            and instance.attempt == 0
+            and instance.hold is not Hold.OVERLAP
+        )
+
+    def _note_holds(self, effects: Effects, found: FoundWork, *, dropped: frozenset[str]) -> None:
+        refs = {instance.id: instance.ref for instance in found.instances}
+        for held in effects.batch.holds:
+            if held.instance_id not in dropped:
+                self._held.note(refs[held.instance_id], held.hold)
+
+    def _send(self, effects: Effects, found: FoundWork, *, dropped: frozenset[str]) -> None:
+        payloads = {instance.id: instance for instance in found.instances}
+        by_worker: dict[str, list[tuple[RunningAttempt, Assignment]]] = {}
+        for attempt in effects.started:
+            if attempt.instance_id in dropped:
+                continue
+            instance = payloads[attempt.instance_id]
+            assignment = Assignment(
+                instance_id=attempt.instance_id,
+                ref=attempt.ref,
+                version=attempt.task_version,
+                generation=attempt.generation,
+                attempt=attempt.attempt,
+                attempt_id=attempt.attempt_id,
+                retry_count=attempt.counters.failures,
+                payload=instance.payload,
+                due_us=attempt.due_us,
+                fire_us=instance.fire_us,
+                shard=instance.shard,
+                shard_total=instance.shard_total,
+            )
+            by_worker.setdefault(attempt.worker_id, []).append((attempt, assignment))
+        for worker_id, attempts in by_worker.items():
+            session = self._sessions.by_id.get(worker_id)
+            if session is None:
+                continue
+            for attempt, _ in attempts:
+                session.ledger.use(attempt.definition.pool, 1)
+            session.turn = self._turn
+            session.assign(attempts)

@@ -1,0 +1,125 @@
+"""Attempts whose worker is gone, and assignments that nobody acknowledges.
+
+A worker's lease ends, for the one who waits, a worker lease after its newest heartbeat was *received*; the
+worker itself counts from when it *sent* it and so has stopped before. An attempt of a worker that this node
+has never heard of (it took the partition over) is waited for until every worker that lives has had time to
+reconnect.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from ostinato.clock import Clock
+from ostinato.core.instants import MILLISECOND, SECOND
+from ostinato.core.partition.effects import Effects
+from ostinato.core.partition.ended import lose_attempt
+from ostinato.core.partition.running import RunningAttempt
+from ostinato.observe.hooks import Hooks
+from ostinato.scheduler.committer import Committer
+from ostinato.scheduler.config import NodeConfig
+from ostinato.scheduler.dispatch_loop import DispatchLoop
+from ostinato.scheduler.held_work import HeldWork
+from ostinato.scheduler.loop import Loop
+from ostinato.scheduler.ownership import Ownership
+from ostinato.scheduler.sessions import Sessions
+from ostinato.scheduler.shared_time import SharedTime
+
+ROUND_US = 500 * MILLISECOND
+#: Between safety checks of instances held by overlap rules.
+OVERLAP_CHECK_US = 5 * SECOND
+
+
+class HealthLoop(Loop):
+    """Declares attempts lost, exactly when nobody can be running them any more (I1, I9)."""
+
+    name = "health"
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        *,
+        clock: Clock,
+        rng: Random,
+        hooks: Hooks,
+        time: SharedTime,
+        ownership: Ownership,
+        committer: Committer,
+        sessions: Sessions,
+        held: HeldWork,
+        dispatch: DispatchLoop,
+    ) -> None:
+        super().__init__(clock, hooks)
+        self._config = config
+        self._rng = rng
+        self._time = time
+        self._ownership = ownership
+        self._committer = committer
+        self._sessions = sessions
+        self._held = held
+        self._dispatch = dispatch
+        self._overlaps_checked_us = 0
+
+    async def run_once(self) -> int | None:
+        """One look at every running attempt."""
+        boot_us = self._clock.boot_us()
+        if self._ownership.is_believed:
+            lost = [
+                (attempt, message)
+                for attempt in self._ownership.memory.running.values()
+                if (message := self._why_lost(attempt, boot_us)) is not None
+            ]
+            if lost:
+                await self._lose(lost[: self._config.batch_count])
+            await self._drop_unresponsive(boot_us)
+            if boot_us - self._overlaps_checked_us >= OVERLAP_CHECK_US:
+                self._overlaps_checked_us = boot_us
+                self._held.recheck_overlaps()
+        self._sessions.forget_left(boot_us - 2 * self._patience_us)
+        is_idle = not self._ownership.memory.running and not self._sessions.by_id
+        return None if is_idle else boot_us + ROUND_US
+
+    @property
+    def _patience_us(self) -> int:
+        return self._config.ownership_lease_us + self._config.worker_lease_us
+
+    def _why_lost(self, attempt: RunningAttempt, boot_us: int) -> str | None:
+        heard_us = self._sessions.heard_boot_us(attempt.worker_id)
+        name = attempt.worker_name or attempt.worker_id
+        if heard_us is None:
+            if boot_us - attempt.known_since_boot_us < self._patience_us:
+                return None
+            return f"worker {name} has not come back since this node took over"
+        silent_us = boot_us - heard_us
+        if silent_us < self._config.worker_lease_us:
+            return None
+        return f"worker {name} has not been heard of for {silent_us / SECOND:.1f}s; its lease has ended"
+
+    async def _lose(self, lost: list[tuple[RunningAttempt, str]]) -> None:
+        effects = Effects()
+        now_us = self._time.now_us()
+        for attempt, message in lost:
+            lose_attempt(
+                attempt, code="WORKER_LOST", message=message, now_us=now_us, rng=self._rng, into=effects
+            )
+        await self._committer.commit(effects)
+        self._dispatch.wake()
+
+    async def _drop_unresponsive(self, boot_us: int) -> None:
+        """A worker that does not acknowledge in time gets no more work and must say anew what it has.
+
+        Its next report shows what never arrived, which is then retried; no attempt is declared lost while
+        it might still be started.
+        """
+        late = {
+            attempt.worker_id
+            for attempt in self._ownership.memory.running.values()
+            if not attempt.acknowledged
+            and boot_us - attempt.known_since_boot_us >= self._config.acknowledgement_us
+        }
+        for session in list(self._sessions.by_id.values()):
+            if session.worker_id in late or self._is_silent(session.heard_boot_us, boot_us):
+                await session.close()
+
+    def _is_silent(self, heard_boot_us: int, boot_us: int) -> bool:
+        return boot_us - heard_boot_us >= self._config.worker_lease_us

@@ -1,0 +1,63 @@
+"""Which tasks have held instances: whom to ask for again once workers are free."""
+
+from __future__ import annotations
+
+from ostinato.core.definition import TaskRef
+from ostinato.core.model import Instance
+from ostinato.core.states import Hold
+from ostinato.store.batches import HeldQuery
+
+#: Tasks asked for in one round; the others come next, in turn.
+TASKS_PER_ROUND = 200
+
+#: Holds that end when a worker is free or the task runs again; ``overlap`` ends with other instances.
+RELEASED_BY_WORKERS = (Hold.NO_WORKER, Hold.BUSY, Hold.PAUSED)
+
+
+class HeldWork:
+    """Tasks with held instances, learned at the warm-up and from this node's own commits."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[TaskRef, None] = {}
+        self._overlapping: dict[TaskRef, None] = {}
+        self._freed: dict[TaskRef, None] = {}
+
+    def note(self, ref: TaskRef, cause: Hold) -> None:
+        """An instance of the task has been held."""
+        if cause is Hold.OVERLAP:
+            self._overlapping[ref] = None
+            self._freed[ref] = None
+        else:
+            self._waiting[ref] = None
+
+    def freed(self, ref: TaskRef) -> None:
+        """An instance of the task has ended: one that waits for it may start."""
+        if ref in self._overlapping:
+            self._freed[ref] = None
+
+    def recheck_overlaps(self) -> None:
+        """Safety net: ask for every task with overlapping instances in the next round."""
+        self._freed.update(self._overlapping)
+
+    def candidates(self) -> list[TaskRef]:
+        """Tasks to ask for in this round, in turn."""
+        chosen = list(self._waiting)[:TASKS_PER_ROUND]
+        for ref in chosen:
+            del self._waiting[ref]
+            self._waiting[ref] = None
+        return chosen
+
+    def take_freed(self) -> list[TaskRef]:
+        """Tasks whose waiting instances may start now; asked for once."""
+        freed, self._freed = self._freed, {}
+        return list(freed)
+
+    def drained(self, queries: list[HeldQuery], found: list[Instance], unplaced: set[TaskRef]) -> None:
+        """Forget tasks of which the store had fewer held rows than were asked for, all placed now."""
+        counts: dict[TaskRef, int] = {}
+        for instance in found:
+            if instance.hold is not None:
+                counts[instance.ref] = counts.get(instance.ref, 0) + 1
+        for query in queries:
+            if counts.get(query.ref, 0) < query.limit and query.ref not in unplaced:
+                self._waiting.pop(query.ref, None)

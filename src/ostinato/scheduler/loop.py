@@ -1,0 +1,115 @@
+"""The base of every background loop: rounds that run when due or woken, and never die of an error."""
+
+from __future__ import annotations
+
+import asyncio
+
+from ostinato.clock import Clock
+from ostinato.core.instants import SECOND
+from ostinato.errors import InternalError, OstinatoError
+from ostinato.observe.hooks import Hooks
+from ostinato.observe.records import InvariantBroken, LoopFailed, LoopTurned
+
+#: Wait after a failed round: doubled from the first to the last.
+RETRY_FIRST_US = SECOND // 10
+RETRY_LAST_US = 5 * SECOND
+
+
+class Loop:
+    """Calls `run_once` at the monotonic time that the last call returned, or as soon as woken.
+
+    Subclasses set `name` and `poll_us`, the longest time between two rounds. The safety poll for other nodes'
+    and clients' work is the watch loop's, which wakes the others.
+    """
+
+    name = "loop"
+    poll_us = 60 * SECOND
+
+    def __init__(self, clock: Clock, hooks: Hooks) -> None:
+        self._clock = clock
+        self._hooks = hooks
+        self._event = asyncio.Event()
+        self._is_woken = True
+        self._next_boot_us = 0
+        self._task: asyncio.Task[None] | None = None
+
+    async def run_once(self) -> int | None:
+        """One round, a bounded batch. Returns the monotonic time of the next; None: when woken or polled."""
+        raise NotImplementedError
+
+    def start(self) -> None:
+        """Run in the background until `stop`."""
+        self._task = asyncio.create_task(self._run(), name=f"ostinato-{self.name}")
+
+    async def stop(self) -> None:
+        """End after the current await; idempotent."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+
+    def wake(self) -> None:
+        """Run a round as soon as possible."""
+        self._is_woken = True
+        self._event.set()
+
+    def wake_at(self, boot_us: int) -> None:
+        """Run a round no later than at a monotonic time."""
+        if boot_us < self._next_boot_us:
+            self._next_boot_us = boot_us
+            self._event.set()
+
+    async def _run(self) -> None:
+        retry_us = RETRY_FIRST_US
+        while True:
+            await self._wait()
+            began_us = self._clock.boot_us()
+            lag_us = 0 if self._is_woken else max(0, began_us - self._next_boot_us)
+            self._is_woken = False
+            self._next_boot_us = began_us + self.poll_us
+            try:
+                next_boot_us = await self.run_once()
+            except OstinatoError as error:
+                self._report(error)
+                retry_us = await self._back_off(retry_us)
+                continue
+            except Exception as error:  # noqa: BLE001 - a bug in one round must not end the loop for ever
+                self._report(InternalError("INTERNAL", f"{type(error).__name__}: {error}"))
+                retry_us = await self._back_off(retry_us)
+                continue
+            retry_us = RETRY_FIRST_US
+            if next_boot_us is not None:
+                self._next_boot_us = min(self._next_boot_us, next_boot_us)
+            ended_us = self._clock.boot_us()
+            self._hooks.emit(LoopTurned(loop=self.name, lag_us=lag_us, duration_us=ended_us - began_us))
+
+    async def _wait(self) -> None:
+        while not self._is_woken:
+            target_us = self._next_boot_us
+            if self._clock.boot_us() >= target_us:
+                return
+            self._event.clear()
+            sleeper = asyncio.ensure_future(self._clock.sleep_until_us(target_us))
+            sleeper.add_done_callback(self._slept)
+            try:
+                await self._event.wait()
+            finally:
+                # Its cancellation must not count as a wake-up.
+                sleeper.remove_done_callback(self._slept)
+                sleeper.cancel()
+
+    def _slept(self, _: asyncio.Future[None]) -> None:
+        self._event.set()
+
+    async def _back_off(self, retry_us: int) -> int:
+        # Wakes do not cut this short: what fails for everyone must not be tried by every event.
+        await self._clock.sleep_until_us(self._clock.boot_us() + retry_us)
+        self._is_woken = True
+        return min(retry_us * 2, RETRY_LAST_US)
+
+    def _report(self, error: OstinatoError) -> None:
+        if error.code == "INVARIANT":
+            self._hooks.emit(
+                InvariantBroken(name=self.name, error_message=error.message, subject=error.subject)
+            )
+        self._hooks.emit(LoopFailed(loop=self.name, error_code=error.code, error_message=str(error)))

@@ -1,0 +1,171 @@
+"""Group commit of outcomes: result, verdict and next due time in one transaction, acknowledged after it.
+
+Outcomes gather while the transaction before is under way, so groups grow with the load and a lone one waits
+for nothing.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from ostinato.clock import Clock
+from ostinato.core.failure.failure import safe_failure
+from ostinato.core.model import Instance, Outcome
+from ostinato.core.partition.effects import Effects
+from ostinato.core.partition.ended import end_attempt, refuse_outcome
+from ostinato.core.partition.running import RunningAttempt
+from ostinato.core.partition.state import running_attempt
+from ostinato.core.states import State
+from ostinato.observe.hooks import Hooks
+from ostinato.scheduler.committer import Committer
+from ostinato.scheduler.config import NodeConfig
+from ostinato.scheduler.definitions import Definitions
+from ostinato.scheduler.dispatch_loop import DispatchLoop
+from ostinato.scheduler.loop import Loop
+from ostinato.scheduler.ownership import Ownership
+from ostinato.scheduler.sessions import Sessions
+from ostinato.scheduler.shared_time import SharedTime
+from ostinato.store.protocol import Store
+from ostinato.wire.messages import OutcomesAcknowledged
+
+
+class OutcomeLoop(Loop):
+    """Turns what workers report into states."""
+
+    name = "outcome"
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        *,
+        store: Store,
+        clock: Clock,
+        rng: Random,
+        hooks: Hooks,
+        time: SharedTime,
+        ownership: Ownership,
+        committer: Committer,
+        definitions: Definitions,
+        sessions: Sessions,
+        dispatch: DispatchLoop,
+    ) -> None:
+        super().__init__(clock, hooks)
+        self._config = config
+        self._store = store
+        self._rng = rng
+        self._time = time
+        self._ownership = ownership
+        self._committer = committer
+        self._definitions = definitions
+        self._sessions = sessions
+        self._dispatch = dispatch
+        self._waiting: list[tuple[str, Outcome]] = []
+
+    def add(self, worker_id: str, outcomes: list[Outcome]) -> None:
+        """Take outcomes that a worker has reported; they are acknowledged once committed or refused."""
+        self._waiting.extend((worker_id, outcome) for outcome in outcomes)
+        self.wake()
+
+    async def run_once(self) -> int | None:
+        """Commit up to one batch of outcomes."""
+        if not self._ownership.is_believed:
+            return None
+        group, self._waiting = (
+            self._waiting[: self._config.batch_count],
+            self._waiting[self._config.batch_count :],
+        )
+        if not group:
+            return None
+        try:
+            await self._commit(group)
+        except BaseException:
+            # Unacknowledged outcomes are kept: the worker repeats them only after a reconnect.
+            self._waiting[:0] = group
+            raise
+        return self._clock.boot_us() if self._waiting else None
+
+    async def _commit(self, group: list[tuple[str, Outcome]]) -> None:
+        effects = Effects()
+        now_us = self._time.now_us()
+        strangers = await self._strangers([outcome for _, outcome in group])
+        seen: set[str] = set()
+        unowned: set[str] = set()
+        for _, outcome in group:
+            if outcome.attempt_id in seen:
+                continue
+            seen.add(outcome.attempt_id)
+            row = strangers.get(outcome.instance_id)
+            attempt = self._running(outcome) or self._still_running(outcome, row)
+            if attempt is not None:
+                end_attempt(attempt, outcome, now_us=now_us, rng=self._rng, into=effects)
+            elif row is not None and row.partition not in self._ownership.memory.epochs:
+                unowned.add(outcome.attempt_id)
+            else:
+                refuse_outcome(outcome, row, now_us=now_us, into=effects)
+        result = await self._committer.commit(effects)
+        if result.rejected:
+            await self._fail_rejected(result.rejected, [outcome for _, outcome in group], now_us=now_us)
+        if result.lost_partitions:
+            unowned |= {
+                ended.attempt_id for ended in effects.ended if ended.partition in result.lost_partitions
+            }
+        self._acknowledge(group, unowned)
+        due = [ended.due_us for ended in effects.ended if ended.due_us is not None]
+        if due:
+            self._dispatch.wake_at(self._time.boot_at(min(due)))
+        self._dispatch.wake()
+
+    def _running(self, outcome: Outcome) -> RunningAttempt | None:
+        attempt = self._ownership.memory.running.get(outcome.instance_id)
+        if attempt is None or (attempt.attempt, attempt.attempt_id) != (outcome.attempt, outcome.attempt_id):
+            return None
+        return attempt
+
+    async def _strangers(self, outcomes: list[Outcome]) -> dict[str, Instance]:
+        """Rows of the instances whose reported attempt is not in memory."""
+        ids = [outcome.instance_id for outcome in outcomes if self._running(outcome) is None]
+        if not ids:
+            return {}
+        rows = await self._store.get_instances(ids)
+        await self._definitions.load(rows.values())
+        return rows
+
+    def _still_running(self, outcome: Outcome, row: Instance | None) -> RunningAttempt | None:
+        """An attempt that memory has not, but the database has: its own commit was the uncertain one."""
+        if row is None or row.state is not State.RUNNING or row.attempt_id != outcome.attempt_id:
+            return None
+        definition = self._definitions.pinned(row.ref, row.task_version)
+        if definition is None or row.partition not in self._ownership.memory.epochs:
+            return None
+        return running_attempt(row, definition, known_since_boot_us=self._clock.boot_us())
+
+    async def _fail_rejected(self, rejected: dict[str, str], outcomes: list[Outcome], *, now_us: int) -> None:
+        """Results that the database refuses as data become failures with a safe text."""
+        effects = Effects()
+        for outcome in outcomes:
+            attempt = self._running(outcome)
+            if outcome.instance_id not in rejected or attempt is None:
+                continue
+            failure = safe_failure(
+                "BAD_RESULT", f"the database refused the result: {rejected[outcome.instance_id]}"
+            )
+            bad = Outcome(
+                instance_id=outcome.instance_id,
+                attempt=outcome.attempt,
+                attempt_id=outcome.attempt_id,
+                started_us=outcome.started_us,
+                finished_us=outcome.finished_us,
+                failure=failure,
+            )
+            end_attempt(attempt, bad, now_us=now_us, rng=self._rng, into=effects)
+        await self._committer.commit(effects)
+
+    def _acknowledge(self, group: list[tuple[str, Outcome]], unowned: set[str]) -> None:
+        by_worker: dict[str, list[str]] = {}
+        for worker_id, outcome in group:
+            if outcome.attempt_id not in unowned:
+                by_worker.setdefault(worker_id, []).append(outcome.attempt_id)
+        for worker_id, attempt_ids in by_worker.items():
+            session = self._sessions.by_id.get(worker_id)
+            if session is not None:
+                session.post([OutcomesAcknowledged(attempt_ids)])

@@ -1,0 +1,143 @@
+"""What people and programs ask for: read, decided, answered in the same transaction, then signalled."""
+
+from __future__ import annotations
+
+from ostinato.clock import Clock
+from ostinato.core.changes import Request, TriggerRow
+from ostinato.core.definition import TaskRef
+from ostinato.core.instants import MILLISECOND
+from ostinato.core.model import Instance
+from ostinato.core.partition.effects import Effects
+from ostinato.core.partition.request import cancel, replay, set_flags
+from ostinato.core.states import LIVE_STATES, State
+from ostinato.observe.hooks import Hooks
+from ostinato.scheduler.committer import Committer
+from ostinato.scheduler.config import NodeConfig
+from ostinato.scheduler.definitions import Definitions
+from ostinato.scheduler.dispatch_loop import DispatchLoop
+from ostinato.scheduler.loop import Loop
+from ostinato.scheduler.ownership import Ownership
+from ostinato.scheduler.sessions import Sessions
+from ostinato.scheduler.shared_time import SharedTime
+from ostinato.scheduler.trigger_loop import TriggerLoop
+from ostinato.store.protocol import Store
+from ostinato.wire.messages import Cancel
+
+#: A request whose row had changed meanwhile is looked at again after this.
+AGAIN_US = 10 * MILLISECOND
+
+
+class RequestLoop(Loop):
+    """Carries out requests in the order they were made, at most one per instance and task a round."""
+
+    name = "request"
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        *,
+        store: Store,
+        clock: Clock,
+        hooks: Hooks,
+        time: SharedTime,
+        ownership: Ownership,
+        committer: Committer,
+        definitions: Definitions,
+        sessions: Sessions,
+        dispatch: DispatchLoop,
+        triggers: TriggerLoop,
+    ) -> None:
+        super().__init__(clock, hooks)
+        self._config = config
+        self._store = store
+        self._time = time
+        self._ownership = ownership
+        self._committer = committer
+        self._definitions = definitions
+        self._sessions = sessions
+        self._dispatch = dispatch
+        self._triggers = triggers
+
+    async def run_once(self) -> int | None:
+        """Answer what is open."""
+        partitions = self._ownership.owned()
+        if not partitions:
+            return None
+        requests = await self._store.find_requests(partitions, limit=self._config.batch_count)
+        if not requests:
+            return None
+        effects = Effects()
+        changed = await self._decide(_one_per_subject(requests), into=effects)
+        outcome = await self._committer.commit(effects)
+        for ref in changed:
+            self._definitions.forget(ref)
+        self.signal_cancels(effects, outcome.dropped)
+        self._dispatch.wake()
+        self._triggers.wake()
+        return self._clock.boot_us() + (AGAIN_US if outcome.dropped else 0)
+
+    def signal_cancels(self, effects: Effects, dropped: frozenset[str]) -> None:
+        """Tell the workers, now that the wishes are on record."""
+        for signal in effects.cancel_signals:
+            session = self._sessions.by_id.get(signal.worker_id)
+            if session is not None and signal.instance_id not in dropped:
+                session.post([Cancel(signal.instance_id, signal.attempt_id, signal.reason)])
+
+    async def _decide(self, requests: list[Request], *, into: Effects) -> list[TaskRef]:
+        now_us = self._time.now_us()
+        ids = [request.instance_id for request in requests if request.instance_id]
+        instances = await self._store.get_instances(ids) if ids else {}
+        await self._definitions.load(instances.values())
+        changed: list[TaskRef] = []
+        for request in requests:
+            instance = instances.get(request.instance_id)
+            if request.kind == "cancel":
+                cancel(request, instance, now_us=now_us, into=into)
+            elif request.kind == "replay":
+                task = self._definitions.task(instance.ref) if instance is not None else None
+                pinned = (
+                    self._definitions.pinned(instance.ref, instance.task_version)
+                    if instance is not None
+                    else None
+                )
+                replay(request, instance, task, pinned, now_us=now_us, into=into)
+            else:
+                changed.append(await self._set_flags(request, now_us=now_us, into=into))
+        return changed
+
+    async def _set_flags(self, request: Request, *, now_us: int, into: Effects) -> TaskRef:
+        ref = TaskRef(request.namespace, request.task)
+        task = (await self._store.get_tasks([ref])).get(ref)
+        triggers: list[TriggerRow] = []
+        waiting: list[Instance] = []
+        limit = self._config.batch_count
+        more = False
+        if request.kind in ("resume", "enable"):
+            triggers = await self._store.triggers_of(ref)
+        elif request.kind == "disable":
+            live = (await self._store.live_instances([ref], limit=limit)).get(ref, [])
+            waiting = [row for row in live if row.state in LIVE_STATES and row.state is not State.RUNNING]
+            more = len(live) == limit and bool(waiting)
+        set_flags(
+            request,
+            task,
+            triggers=triggers,
+            waiting=waiting,
+            more_waiting=more,
+            now_us=now_us,
+            into=into,
+        )
+        return ref
+
+
+def _one_per_subject(requests: list[Request]) -> list[Request]:
+    """The first request about each instance or task: a batch holds one move per instance.
+
+    A disable moves instances of its whole task, so it goes alone.
+    """
+    chosen: dict[tuple[str, str, str], Request] = {}
+    for request in requests:
+        if request.kind == "disable":
+            return list(chosen.values()) or [request]
+        chosen.setdefault((request.namespace, request.task, request.instance_id), request)
+    return list(chosen.values())

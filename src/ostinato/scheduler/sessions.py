@@ -1,0 +1,150 @@
+"""The workers that are connected, what each may be given, and when each was last heard of."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from ostinato.core.definition import TaskRef
+from ostinato.core.partition.running import RunningAttempt
+from ostinato.core.routing import WorkerView
+from ostinato.errors import OstinatoError
+from ostinato.wire.ledgers import CreditLedger
+from ostinato.wire.messages import Assignment, Assignments, Hello, NodeMessage, Specs, TaskSpec
+from ostinato.wire.protocol import NodeStream
+
+
+class WorkerSession:
+    """One worker's stream. `post` never waits: a slow worker holds up nobody but itself."""
+
+    def __init__(self, hello: Hello, stream: NodeStream, *, boot_us: int) -> None:
+        self.worker_id = hello.worker_id
+        self.worker_name = hello.worker_name
+        self.hello = hello
+        self.ledger = CreditLedger(hello.granted)
+        self.heartbeat_sequence = 0
+        #: Monotonic time of the newest heartbeat's arrival.
+        self.heard_boot_us = boot_us
+        #: False: it is draining, or has not acknowledged an assignment in time.
+        self.in_rotation = True
+        self.turn = 0
+        self._tasks = frozenset(hello.tasks)
+        self._executors = frozenset(hello.executors)
+        self._stream = stream
+        self._unacknowledged: dict[str, RunningAttempt] = {}
+        self._specs_sent: set[tuple[TaskRef, int]] = set()
+        self._outbox: list[NodeMessage] = []
+        self._has_mail = asyncio.Event()
+        self._sender = asyncio.create_task(self._send(), name=f"ostinato-send-{hello.worker_name}")
+
+    def post(self, messages: Sequence[NodeMessage]) -> None:
+        """Send as soon as the stream takes it; what a broken stream loses the worker's next report shows."""
+        self._outbox.extend(messages)
+        self._has_mail.set()
+
+    def assign(self, attempts: Sequence[tuple[RunningAttempt, Assignment]]) -> None:
+        """Send assignments, preceded by the task versions that this stream has not seen."""
+        specs: list[TaskSpec] = []
+        for attempt, _ in attempts:
+            self._unacknowledged[attempt.attempt_id] = attempt
+            key = (attempt.ref, attempt.task_version)
+            if key not in self._specs_sent:
+                self._specs_sent.add(key)
+                specs.append(task_spec(attempt))
+        messages: list[NodeMessage] = [Specs(specs)] if specs else []
+        messages.append(Assignments(self.heartbeat_sequence, [assignment for _, assignment in attempts]))
+        self.post(messages)
+
+    def acknowledge(self, attempt_ids: Sequence[str]) -> None:
+        """The worker has these assignments."""
+        for attempt_id in attempt_ids:
+            attempt = self._unacknowledged.pop(attempt_id, None)
+            if attempt is not None:
+                attempt.acknowledged = True
+
+    def view(self) -> WorkerView:
+        """What routing needs, with the credits of this moment."""
+        capacity = self.hello.capacity
+        return WorkerView(
+            worker_id=self.worker_id,
+            worker_name=self.worker_name,
+            labels=self.hello.labels,
+            tasks=self._tasks,
+            executors=self._executors,
+            capacity=capacity,
+            free={pool: self.ledger.available(pool) for pool in capacity},
+            turn=self.turn,
+        )
+
+    async def close(self) -> None:
+        """End the stream and its sender."""
+        self.in_rotation = False
+        self._sender.cancel()
+        await asyncio.wait([self._sender])
+        await self._stream.close()
+
+    async def _send(self) -> None:
+        while True:
+            await self._has_mail.wait()
+            self._has_mail.clear()
+            messages, self._outbox = self._outbox, []
+            try:
+                await self._stream.send(messages)
+            except OstinatoError:
+                # The receiving side sees the same end and reports it; nothing sent counts until acknowledged.
+                self.in_rotation = False
+                return
+
+
+class Sessions:
+    """Connected workers by id, and when workers that have left were last heard of."""
+
+    def __init__(self) -> None:
+        self.by_id: dict[str, WorkerSession] = {}
+        self._left_boot_us: dict[str, int] = {}
+
+    def add(self, session: WorkerSession) -> WorkerSession | None:
+        """Register a session; returns the one that it replaces, a broken stream of the same process."""
+        old = self.by_id.pop(session.worker_id, None)
+        self.by_id[session.worker_id] = session
+        self._left_boot_us.pop(session.worker_id, None)
+        return old
+
+    def remove(self, session: WorkerSession) -> bool:
+        """Forget a session; False when another one of the same worker has replaced it."""
+        if self.by_id.get(session.worker_id) is not session:
+            return False
+        del self.by_id[session.worker_id]
+        self._left_boot_us[session.worker_id] = session.heard_boot_us
+        return True
+
+    def heard_boot_us(self, worker_id: str) -> int | None:
+        """Monotonic time of a worker's newest heartbeat; None if this node has never heard of it."""
+        session = self.by_id.get(worker_id)
+        return session.heard_boot_us if session is not None else self._left_boot_us.get(worker_id)
+
+    def forget_left(self, before_boot_us: int) -> None:
+        """Drop workers that left before; their attempts have been dealt with."""
+        self._left_boot_us = {
+            worker_id: left_us
+            for worker_id, left_us in self._left_boot_us.items()
+            if left_us >= before_boot_us
+        }
+
+    def in_rotation(self) -> list[WorkerSession]:
+        """Sessions that may be given work, in order of connection."""
+        return [session for session in self.by_id.values() if session.in_rotation]
+
+
+def task_spec(attempt: RunningAttempt) -> TaskSpec:
+    """What the worker must know of the version that an attempt pins."""
+    definition = attempt.definition
+    return TaskSpec(
+        ref=definition.ref,
+        version=attempt.task_version,
+        executor=definition.executor,
+        timeout_us=definition.timeout_us,
+        grace_us=definition.grace_us,
+        heartbeat_timeout_us=definition.heartbeat_timeout_us,
+        exclusive=definition.exclusive,
+    )

@@ -1,0 +1,58 @@
+"""Shared time: the database's time, carried forward by a monotonic clock (design section 3).
+
+Due times, windows and fires are judged by this time alone, so that nodes with skewed clocks agree. A sample
+that is more than 5 s off what was expected is not believed until the next one confirms it; until then time
+triggers are held, so that a clock which jumps by years fires nothing.
+"""
+
+from __future__ import annotations
+
+from ostinato.clock import Clock
+from ostinato.core.instants import SECOND
+from ostinato.store.protocol import Store
+
+JUMP_US = 5 * SECOND
+#: A second sample confirms a jump when it lands this close to the first.
+CONFIRM_US = SECOND
+
+
+class SharedTime:
+    """Time of the database; `sample` is called about once a second."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._offset_us: int | None = None
+        self._doubted_offset_us: int | None = None
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """A sample jumped and is not confirmed yet: fire nothing."""
+        return self._doubted_offset_us is not None
+
+    def now_us(self) -> int:
+        """UTC instant on which all nodes agree."""
+        offset_us = self._offset_us
+        return self._clock.wall_us() if offset_us is None else self._clock.boot_us() + offset_us
+
+    def boot_at(self, instant_us: int) -> int:
+        """Reading of the node's monotonic clock at a shared instant."""
+        return self._clock.boot_us() + instant_us - self.now_us()
+
+    async def sample(self) -> int:
+        """Ask the database. Returns how far it was off, 0 for the first sample."""
+        before_us = self._clock.boot_us()
+        database_us = await self._store.now_us()
+        middle_us = (before_us + self._clock.boot_us()) // 2
+        offset_us = database_us - middle_us
+        if self._offset_us is None:
+            self._offset_us = offset_us
+            return 0
+        off_us = offset_us - self._offset_us
+        doubted_us = self._doubted_offset_us
+        is_confirmed = doubted_us is not None and abs(offset_us - doubted_us) <= CONFIRM_US
+        if abs(off_us) <= JUMP_US or is_confirmed:
+            self._offset_us, self._doubted_offset_us = offset_us, None
+        else:
+            self._doubted_offset_us = offset_us
+        return off_us

@@ -1,0 +1,98 @@
+"""What anyone may do to the in-memory tables: submit, apply, filter; and retention."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy
+from itertools import islice
+
+import msgspec
+
+from ostinato.core.definition import TaskDefinition, TaskRow, encode_definition
+from ostinato.core.ids import partition_of
+from ostinato.core.model import Instance
+from ostinato.store.batches import ApplyReceipt, InstanceFilter, Submission, SubmitReceipt
+from ostinato.store.memory.tables import KeyRow, Tables, fire_key
+from ostinato.store.rules import require_encodable
+
+
+def submit_one(tables: Tables, submission: Submission, *, now_us: int) -> SubmitReceipt:
+    """Insert one instance, or answer with the one that is there already."""
+    instance = submission.instance
+    if instance.id in tables.instances:
+        return SubmitReceipt(instance.id, created=False)
+    if instance.fire_us is not None and fire_key(instance) in tables.fires:
+        return SubmitReceipt(tables.fires[fire_key(instance)], created=False)
+    if submission.key:
+        name = (instance.namespace, instance.task, submission.key)
+        live = tables.keys.get(name)
+        if live is not None and live.expires_us > now_us:
+            return SubmitReceipt(
+                live.instance_id, created=False, conflict=live.request_hash != submission.request_hash
+            )
+        tables.keys[name] = KeyRow(instance.id, submission.request_hash, submission.key_expires_us)
+    tables.put(copy(instance))
+    return SubmitReceipt(instance.id, created=True)
+
+
+def apply(tables: Tables, definitions: Sequence[TaskDefinition], *, now_us: int) -> list[ApplyReceipt]:
+    for definition in definitions:
+        require_encodable(definition)
+    return [_apply_one(tables, definition, now_us) for definition in definitions]
+
+
+def _apply_one(tables: Tables, definition: TaskDefinition, now_us: int) -> ApplyReceipt:
+    ref = definition.ref
+    task = tables.tasks.get(ref)
+    if task is not None and encode_definition(task.definition) == encode_definition(definition):
+        return ApplyReceipt(ref, task.version, "unchanged")
+    version = 1 + max((number for known, number in tables.definitions if known == ref), default=0)
+    tables.definitions[ref, version] = definition
+    if task is not None:
+        tables.tasks[ref] = msgspec.structs.replace(
+            task, definition=definition, version=version, updated_us=now_us
+        )
+        return ApplyReceipt(ref, version, "changed")
+    tables.tasks[ref] = TaskRow(
+        definition=definition,
+        version=version,
+        partition=partition_of(ref.namespace, ref.name, len(tables.owners)),
+        paused=False,
+        disabled=False,
+        scheduled_version=0,
+        created_us=now_us,
+        updated_us=now_us,
+    )
+    return ApplyReceipt(ref, version, "created")
+
+
+def matches(instance: Instance, where: InstanceFilter) -> bool:
+    return (
+        (where.namespace is None or instance.namespace == where.namespace)
+        and (where.task is None or instance.task == where.task)
+        and (not where.states or instance.state in where.states)
+        and (where.key is None or instance.key == where.key)
+    )
+
+
+def delete_finished(tables: Tables, *, success_before_us: int, other_before_us: int, limit: int) -> int:
+    old: list[str] = []
+    for is_success, before_us in ((True, success_before_us), (False, other_before_us)):
+        for finished_us, identifier in islice(tables.finished[is_success], limit - len(old)):
+            if finished_us >= before_us:
+                break
+            old.append(identifier)
+    for identifier in old:
+        tables.drop(tables.instances[identifier])
+    return len(old)
+
+
+def delete_old_requests(tables: Tables, *, before_us: int, now_us: int) -> None:
+    """Answered requests and expired keys have no other retention than that of what they asked for."""
+    for identifier, answer in list(tables.answers.items()):
+        if answer.answered_us < before_us:
+            del tables.answers[identifier]
+            del tables.requests[identifier]
+    for name, row in list(tables.keys.items()):
+        if row.expires_us <= now_us:
+            del tables.keys[name]

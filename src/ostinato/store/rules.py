@@ -1,0 +1,173 @@
+"""What every adapter asks of a row before writing it: legal moves, legal births, texts and numbers that fit.
+
+The same rules stand as CHECK constraints in the schema as far as one row can show them. Here they also cover
+what needs both sides of a move, and what an in-memory store would otherwise accept silently.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from typing import TypeAlias
+
+import msgspec
+
+from ostinato.core.definition import TaskDefinition, encode_definition
+from ostinato.core.instants import MINUTE
+from ostinato.core.model import Instance
+from ostinato.core.states import INITIAL_STATES, TERMINAL_STATES, WAITING_STATES, State, is_legal
+from ostinato.errors import UserError
+from ostinato.store.batches import (
+    Assign,
+    CommitBatch,
+    EndAttempt,
+    EndWaiting,
+    HoldWaiting,
+    Replay,
+    RequestCancel,
+    Submission,
+    Success,
+)
+
+#: Waiting work overtakes work of one priority more once it is due this much longer.
+AGEING_US_PER_PRIORITY = MINUTE
+
+INTEGER_MIN = -(2**63)
+INTEGER_MAX = 2**63 - 1
+
+Move: TypeAlias = Assign | Success | EndAttempt | HoldWaiting | EndWaiting | RequestCancel | Replay
+
+_END_ATTEMPT_STATES = frozenset({State.RETRY_WAITING, State.FAILED, State.CANCELLED})
+_END_WAITING_STATES = frozenset({State.FAILED, State.CANCELLED, State.SKIPPED})
+
+
+def moves_of(batch: CommitBatch) -> Iterator[Move]:
+    """Every move of a batch; at most one per instance."""
+    return chain(
+        batch.assigns,
+        batch.successes,
+        batch.ended_attempts,
+        batch.holds,
+        batch.ended_waiting,
+        batch.cancel_requests,
+        batch.replays,
+    )
+
+
+def move_problem(move: Move) -> str | None:
+    """Why the table of states does not know this move; None when it does (I7)."""
+    match move:
+        case Assign() | HoldWaiting():
+            legal = move.expected_state in WAITING_STATES
+            target = "running" if isinstance(move, Assign) else "held"
+        case EndAttempt():
+            legal = move.state in _END_ATTEMPT_STATES
+            target = move.state
+            if legal and (move.finished_us is None) == (move.state in TERMINAL_STATES):
+                return "finished_us stands with a terminal state, and only there"
+        case EndWaiting():
+            legal = move.state in _END_WAITING_STATES and is_legal(move.expected_state, move.state)
+            target = move.state
+        case Replay():
+            legal = move.expected_state in TERMINAL_STATES
+            target = "pending"
+        case _:
+            return None
+    if legal:
+        return None
+    source = getattr(move, "expected_state", State.RUNNING)
+    return f"no move from {source} to {target}"
+
+
+def birth_problem(instance: Instance) -> str | None:
+    """Why this instance cannot be inserted; None when it can. The twin of the schema's CHECK constraints."""
+    if instance.state not in INITIAL_STATES:
+        return f"an instance is not born {instance.state}"
+    if (instance.finished_us is not None) != (instance.state in TERMINAL_STATES):
+        return "finished_us stands with a terminal state, and only there"
+    if instance.hold is not None and instance.state not in WAITING_STATES:
+        return f"hold {instance.hold} on a {instance.state} instance"
+    if not 0 <= instance.priority <= 9:
+        return f"priority {instance.priority} is not within 0 and 9"
+    if not 0 <= instance.shard < instance.shard_total:
+        return f"shard {instance.shard} of {instance.shard_total}"
+    if instance.attempt != 0 or instance.generation != 1:
+        return "an instance is born in generation 1 before its first attempt"
+    if instance.result is not None:
+        return "result without success"
+    return None
+
+
+def data_problem(row: msgspec.Struct) -> str | None:
+    """Which value of `row` no database takes: a text that UTF-8 cannot carry, an integer over 64 bits."""
+    for name in row.__struct_fields__:
+        value = getattr(row, name)
+        if isinstance(value, str):
+            if not value.isascii() and not _is_utf8(value):
+                return f"{name} holds a lone surrogate"
+        elif isinstance(value, int):
+            if not INTEGER_MIN <= value <= INTEGER_MAX:
+                return f"{name} does not fit 64 bits"
+        elif isinstance(value, msgspec.Struct):
+            problem = data_problem(value)
+            if problem is not None:
+                return f"{name}.{problem}"
+        elif isinstance(value, tuple):
+            problem = _items_problem(value)
+            if problem is not None:
+                return f"{name}: {problem}"
+    return None
+
+
+def _items_problem(items: Iterable[object]) -> str | None:
+    for item in items:
+        if isinstance(item, str) and not _is_utf8(item):
+            return "a lone surrogate"
+        if isinstance(item, msgspec.Struct):
+            problem = data_problem(item)
+            if problem is not None:
+                return problem
+    return None
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def require_bounded(submissions: Sequence[Submission], partition_count: int) -> None:
+    """Refuse a list of submissions of which one row could not be stored. Raises ``INVALID_VALUE``."""
+    for submission in submissions:
+        instance = submission.instance
+        require_partition(instance.partition, partition_count, subject=instance.id)
+        problem = birth_problem(instance) or data_problem(submission)
+        if problem is not None:
+            raise UserError("INVALID_VALUE", f"instance cannot be stored: {problem}", subject=instance.id)
+
+
+def require_partition(partition: int, partition_count: int, *, subject: str) -> None:
+    """Raise ``INVALID_VALUE`` for a partition that the database does not have."""
+    if not 0 <= partition < partition_count:
+        raise UserError(
+            "INVALID_VALUE",
+            f"partition {partition} is not one of the database's {partition_count}",
+            subject=subject,
+            field="partition",
+        )
+
+
+def require_encodable(definition: TaskDefinition) -> bytes:
+    """Canonical bytes of a definition. Raises ``INVALID_VALUE`` where a text cannot be stored."""
+    try:
+        encoded = encode_definition(definition)
+        str(definition.ref).encode()
+    except UnicodeEncodeError:
+        raise UserError(
+            "INVALID_VALUE",
+            "a text of the definition holds a lone surrogate",
+            subject=ascii(definition.ref.name),
+        ) from None
+    return encoded

@@ -1,0 +1,183 @@
+"""An executor that runs Python functions on the caller's own event loop, for tests on a virtual clock."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+
+from ostinato.clock import Clock
+from ostinato.core.definition import PythonSpec, TaskRef
+from ostinato.core.failure.failure import safe_failure
+from ostinato.errors import UserError
+from ostinato.sdk.context import running_in
+from ostinato.sdk.task import read_function
+from ostinato.worker.executors.protocol import (
+    AttemptBeat,
+    AttemptFinished,
+    AttemptStart,
+    EventSink,
+    StopReason,
+)
+from ostinato.worker.executors.task_based import unstarted
+from ostinato.worker.frames import RunItem
+from ostinato.worker.known_tasks import KnownTasks
+from ostinato.worker.output import OutputCapture
+from ostinato.worker.task_modules import Callee
+from ostinato.worker.task_run import AttemptRun
+
+
+class InlineExecutor:
+    """Executor of kind ``python``: `functions` by task, ``def`` or ``async def``, called as a worker would.
+
+    A stop cancels the coroutine. One that goes on beyond its grace is reported as killed and abandoned, since
+    a coroutine cannot be killed. Log lines of the context become output; prints are left alone.
+    """
+
+    kind = "python"
+
+    def __init__(self, functions: Mapping[TaskRef, Callable[..., object]], *, clock: Clock) -> None:
+        self._clock = clock
+        self._callees = {ref: _callee(ref, function) for ref, function in functions.items()}
+        self._sink: EventSink | None = None
+        self._running: dict[str, _InlineAttempt] = {}
+        self._abandoned: set[asyncio.Task[None]] = set()
+        self._is_closed = False
+
+    @property
+    def known_tasks(self) -> KnownTasks:
+        return KnownTasks(tasks=list(self._callees))
+
+    async def open(self, sink: EventSink) -> None:
+        self._sink = sink
+
+    def start(self, attempts: Sequence[AttemptStart]) -> None:
+        assert self._sink is not None, "open() comes first"
+        for start in attempts:
+            if self._is_closed:
+                self._sink.finished([unstarted(start, "the worker is closing", now_us=self._clock.wall_us())])
+                continue
+            attempt = _InlineAttempt(start, clock=self._clock, sink=self._sink)
+            self._running[attempt.run.attempt_id] = attempt
+            attempt.task = asyncio.create_task(self._run(attempt))
+        if not self._is_closed:
+            self._sink.started([start.assignment.attempt_id for start in attempts])
+
+    def stop(self, attempt_id: str, *, reason: StopReason, grace_us: int) -> None:
+        attempt = self._running.get(attempt_id)
+        if attempt is None or attempt.task is None:
+            return
+        if not attempt.run.stop_reason:
+            attempt.run.stop_reason = reason
+            attempt.task.cancel()
+        attempt.kill_at(self._clock.boot_us() + grace_us, self._abandon)
+
+    async def close(self) -> None:
+        self._is_closed = True
+        for attempt in list(self._running.values()):
+            if attempt.task is not None:
+                attempt.task.cancel()
+            self._abandon(attempt)
+        if self._abandoned:
+            await asyncio.wait(self._abandoned)
+
+    async def _run(self, attempt: _InlineAttempt) -> None:
+        try:
+            finished = await attempt.outcome(self._find)
+        except asyncio.CancelledError:
+            finished = attempt.run.failed(safe_failure("CANCELLED", "the attempt was stopped"))
+        self._end(attempt, finished)
+
+    def _abandon(self, attempt: _InlineAttempt) -> None:
+        task = attempt.task
+        if task is None:
+            return
+        self._abandoned.add(task)
+        task.add_done_callback(self._abandoned.discard)
+        message = "the attempt did not end within its grace"
+        self._end(attempt, attempt.run.failed(safe_failure("SIGNAL_9", message)))
+
+    def _end(self, attempt: _InlineAttempt, finished: AttemptFinished) -> None:
+        assert self._sink is not None, "open() comes first"
+        if self._running.pop(finished.attempt_id, None) is None:
+            return
+        attempt.cancel_kill()
+        last_beat = attempt.run.last_beat()
+        if last_beat is not None:
+            self._sink.beat([last_beat])
+        chunks = attempt.capture.finish(self._clock.wall_us())
+        if chunks:
+            self._sink.output(chunks)
+        self._sink.finished([finished])
+
+    def _find(self, ref: TaskRef, call: str) -> Callee:
+        callee = self._callees.get(ref)
+        if callee is None:
+            raise UserError("TASK_NOT_FOUND", f"no function was given for {call}", subject=str(ref))
+        return callee
+
+
+class _InlineAttempt:
+    """One attempt, its coroutine, and the time at which it counts as killed."""
+
+    def __init__(self, start: AttemptStart, *, clock: Clock, sink: EventSink) -> None:
+        assert isinstance(start.spec.executor, PythonSpec)
+        self._clock = clock
+        self._sink = sink
+        self.capture = OutputCapture(start.assignment)
+        self.run = AttemptRun(
+            RunItem(start.assignment, start.spec.executor.call, start.spec.timeout_us),
+            clock=clock,
+            send_beat=self._on_beat,
+            write_log=lambda data: self.capture.write("log", data),
+        )
+        self.task: asyncio.Task[None] | None = None
+        self._kill_us: int | None = None
+        self._killing: asyncio.Task[None] | None = None
+
+    async def outcome(self, find: Callable[[TaskRef, str], Callee]) -> AttemptFinished:
+        """Call the function and return how that ended."""
+        context = self.run.context()
+        prepared = self.run.prepare(find, context)
+        if isinstance(prepared, AttemptFinished):
+            return prepared
+        callee, call = prepared
+        self.run.begin()
+        try:
+            with running_in(context):
+                value = callee.function(*call.args, **call.kwargs)
+                if asyncio.iscoroutine(value):
+                    value = await value
+        except asyncio.CancelledError as error:
+            if self.run.stop_reason:
+                raise
+            return self.run.raised(error)
+        except Exception as error:  # noqa: BLE001 - becomes the attempt's failure, whatever it is
+            return self.run.raised(error)
+        return self.run.returned(callee, value)
+
+    def kill_at(self, kill_us: int, kill: Callable[[_InlineAttempt], None]) -> None:
+        """Call `kill` at that boot time; a second call may only bring it forward."""
+        if self._kill_us is not None and self._kill_us <= kill_us:
+            return
+        self.cancel_kill()
+        self._kill_us = kill_us
+        self._killing = asyncio.create_task(self._kill_later(kill_us, kill))
+
+    async def _kill_later(self, kill_us: int, kill: Callable[[_InlineAttempt], None]) -> None:
+        await self._clock.sleep_until_us(kill_us)
+        self._killing = None
+        kill(self)
+
+    def cancel_kill(self) -> None:
+        """The attempt has ended."""
+        if self._killing is not None:
+            self._killing.cancel()
+            self._killing = None
+
+    def _on_beat(self, beat: AttemptBeat) -> None:
+        self._sink.beat([beat])
+
+
+def _callee(ref: TaskRef, function: Callable[..., object]) -> Callee:
+    signature = read_function(function, subject=str(ref))
+    return Callee(function, signature.decode_call, signature.encode_result)

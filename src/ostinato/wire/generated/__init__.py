@@ -1,0 +1,1 @@
+"""Protobuf classes made by tools/generate_proto.py."""

@@ -1,0 +1,95 @@
+"""Which worker gets an attempt."""
+
+from __future__ import annotations
+
+from ostinato.core.definition import HttpSpec, PythonSpec, ShellSpec, TaskDefinition, TaskRef
+from ostinato.core.routing import Placed, RoutingRound, Unplaced, WorkerView
+from ostinato.core.states import Hold
+
+
+def worker(
+    name: str, *, free: int = 2, capacity: int = 4, labels: dict[str, str] | None = None
+) -> WorkerView:
+    return WorkerView(
+        worker_id=name,
+        worker_name=name,
+        labels=labels or {},
+        tasks=frozenset({TaskRef("default", "t")}),
+        executors=frozenset({"python", "shell"}),
+        capacity={"async": capacity, "process": capacity},
+        free={"async": free, "process": free},
+    )
+
+
+def task(name: str = "t", **changes: object) -> TaskDefinition:
+    return TaskDefinition(
+        namespace="default",
+        name=name,
+        executor=PythonSpec("m:f", is_async=True),
+        **changes,  # type: ignore[arg-type]  # keyword arguments of the struct, chosen per test
+    )
+
+
+def chosen(answer: Placed | Unplaced) -> str:
+    assert isinstance(answer, Placed), answer
+    return answer.worker.worker_id
+
+
+def test_the_least_loaded_worker_is_taken_and_its_slot_used_up() -> None:
+    round_ = RoutingRound([worker("a", free=1), worker("b", free=3)], strategy="least_loaded")
+    assert [chosen(round_.place(task())) for _ in range(4)] == ["b", "b", "a", "b"]
+    assert isinstance(round_.place(task()), Unplaced)
+
+
+def test_load_is_relative_to_capacity() -> None:
+    small, large = worker("small", free=2, capacity=2), worker("large", free=3, capacity=100)
+    assert chosen(RoutingRound([large, small], strategy="least_loaded").place(task())) == "small"
+
+
+def test_round_robin_takes_turns() -> None:
+    round_ = RoutingRound([worker("a"), worker("b"), worker("c")], strategy="round_robin")
+    assert [chosen(round_.place(task())) for _ in range(6)] == ["a", "b", "c", "a", "b", "c"]
+
+
+def test_a_retry_avoids_the_worker_that_failed_while_another_is_free() -> None:
+    round_ = RoutingRound([worker("a", free=2), worker("b", free=1)], strategy="least_loaded")
+    assert chosen(round_.place(task(), avoid_worker_id="a")) == "b"
+    assert chosen(round_.place(task(), avoid_worker_id="a")) == "a"
+
+
+def test_labels_must_all_be_carried() -> None:
+    plain, gpu = worker("plain"), worker("gpu", labels={"gpu": "yes", "site": "a"})
+    round_ = RoutingRound([plain, gpu], strategy="least_loaded")
+    assert chosen(round_.place(task(labels={"gpu": "yes"}))) == "gpu"
+    answer = round_.place(task("t", labels={"gpu": "no"}))
+    # Eligibility is worked out once per task; another version of it comes with the next round.
+    assert isinstance(answer, Placed)
+    fresh = RoutingRound([plain, gpu], strategy="least_loaded").place(task(labels={"gpu": "no"}))
+    assert isinstance(fresh, Unplaced)
+    assert fresh.hold is Hold.NO_WORKER
+    assert "labels gpu=no" in fresh.reason
+
+
+def test_the_reason_says_why_nobody_can_run_it() -> None:
+    nobody = RoutingRound([], strategy="least_loaded").place(task())
+    assert isinstance(nobody, Unplaced)
+    assert nobody.reason == "no worker can run default/t: no worker is connected"
+    unknown = RoutingRound([worker("a")], strategy="least_loaded").place(task("other"))
+    assert isinstance(unknown, Unplaced)
+    assert unknown.reason == "no worker can run default/other: none of the 1 connected knows it"
+    http = TaskDefinition(namespace="default", name="h", executor=HttpSpec("GET", "http://localhost"))
+    without = RoutingRound([worker("a")], strategy="least_loaded").place(http)
+    assert isinstance(without, Unplaced)
+    assert "has executor http" in without.reason
+
+
+def test_shell_runs_wherever_the_executor_is() -> None:
+    shell = TaskDefinition(namespace="default", name="s", executor=ShellSpec("true"))
+    assert chosen(RoutingRound([worker("a")], strategy="least_loaded").place(shell)) == "a"
+
+
+def test_busy_is_told_from_impossible() -> None:
+    answer = RoutingRound([worker("a", free=0)], strategy="least_loaded").place(task())
+    assert isinstance(answer, Unplaced)
+    assert answer.hold is Hold.BUSY
+    assert answer.reason == "all 1 workers that can run it are busy"
