@@ -53,7 +53,7 @@ def _is_plain(value: object, depth_left: int) -> bool:
         return True
     if kind is list or kind is tuple:
         # A loop, not all(): a generator frame for each level would cost more than the check itself.
-        for item in cast(list[object], value):  # noqa: SIM110
+        for item in cast(list[object], value):  # noqa: SIM110 - as said above
             if not _is_plain(item, depth_left - 1):
                 return False
         return True
@@ -165,8 +165,8 @@ def to_plain(value: object, *, field: str, rebuild: Callable[[object], object] |
             plain = msgspec.to_builtins(value, str_keys=True)
         except RecursionError:
             raise nested_too_deep(field) from None
-        except TypeError:
-            raise _first_refusal(value, field) from None
+        except TypeError as error:
+            raise UserError("INVALID_PAYLOAD", _lower(str(error)), field=field) from None
         require_plain(plain, field=field)
     if rebuild is not None:
         rebuilt = rebuild(plain)
@@ -197,7 +197,15 @@ def from_plain(plain: object, kind: object, *, field: str) -> object:
     except msgspec.ValidationError as error:
         message, _, path = str(error).partition(" - at `")
         where = field + path.rstrip("`").removeprefix("$")
-        raise UserError("INVALID_PAYLOAD", message[:1].lower() + message[1:], field=where) from None
+        raise UserError("INVALID_PAYLOAD", _lower(message), field=where) from None
+    except Exception as error:
+        # A class of the user's may raise anything when it is made.
+        message = f"{type(error).__name__}: {error}"
+        raise UserError("INVALID_PAYLOAD", message, field=field) from error
+
+
+def _lower(message: str) -> str:
+    return message[:1].lower() + message[1:]
 
 
 def same_value(left: object, right: object) -> bool:

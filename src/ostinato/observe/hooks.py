@@ -34,9 +34,9 @@ class Hooks:
             try:
                 hook.on(record)
             except Exception as error:  # noqa: BLE001 - whatever a hook raises, the scheduler goes on
-                self._count(hook, record, error)
+                self._count(hook, record, error=error)
 
-    def _count(self, hook: Hook, record: Record, error: Exception) -> None:
+    def _count(self, hook: Hook, record: Record, *, error: Exception) -> None:
         name = type(hook).__name__
         self.failures[name] = self.failures.get(name, 0) + 1
         if self.failures[name] == 1:

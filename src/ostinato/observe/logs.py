@@ -34,6 +34,9 @@ FIELDS = (
     "error_message",
 )
 REDACTED = "[redacted]"
+#: What a person looks for first in a line of text, and what only machines need.
+_TEXT_FIRST = ("task", "instance_id", "attempt")
+_TEXT_HIDDEN = ("service_name", "trace_id", "namespace", "trigger_id")
 _SECRET_NAME = re.compile(r"(password|passwd|secret|token|authorization|api_?key|credential|cookie)", re.I)
 _URL_PASSWORD = re.compile(r"(\b[a-z][a-z0-9+.\-]{1,20}://[^\s/:@]{0,200}):[^\s/@]{1,500}@", re.I)
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -171,10 +174,13 @@ def _json_line(event: EventDict) -> str:
 def _text_line(event: EventDict) -> str:
     traceback = str(event.pop("exception", "") or "")
     moment, level, name = event.pop("timestamp"), str(event.pop("level") or ""), event.pop("event")
+    if str(event.get("logger", "")).startswith("ostinato."):
+        del event["logger"]  # ours say enough by the name of their event
+    ordered = {**{key: event[key] for key in _TEXT_FIRST if key in event}, **event}
     shown = " ".join(
         f"{key}={_text_value(key, value)}"
-        for key, value in event.items()
-        if key not in ("service_name", "trace_id") and value not in (None, "")
+        for key, value in ordered.items()
+        if key not in _TEXT_HIDDEN and value not in (None, "")
     )
     line = f"{moment} {level.upper():7} {escape_controls(str(name))}" + (f"  {shown}" if shown else "")
     return "\n".join([line, *(escape_controls(row) for row in traceback.splitlines())])

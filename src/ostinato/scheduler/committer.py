@@ -6,7 +6,7 @@ twice. What then matches nothing is read, and counts as written if the row shows
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 from ostinato.clock import Clock
@@ -51,6 +51,8 @@ class Committer:
         self._store = store
         self._clock = clock
         self._hooks = hooks
+        #: Called after each commit: wakes the loops that what was written concerns.
+        self.after_commit: Callable[[Effects], None] = _nothing_more
 
     async def commit(self, effects: Effects) -> CommitOutcome:
         """Write, settle, report. Raises ``UnavailableError`` when belief ends before the database answers."""
@@ -78,6 +80,7 @@ class Committer:
             )
         )
         report_effects(self._hooks, effects, dropped=dropped)
+        self.after_commit(effects)
         return CommitOutcome(
             lost_partitions=lost, unmatched=report.unmatched, rejected=report.rejected, dropped=dropped
         )
@@ -118,6 +121,10 @@ class Committer:
             unmatched=report.unmatched - written,
             rejected=report.rejected,
         )
+
+
+def _nothing_more(_: Effects) -> None:
+    """What follows a commit until the node says otherwise."""
 
 
 def _partitions(batch: CommitBatch) -> set[int]:

@@ -18,14 +18,14 @@ from ostinato.core.partition.running import RunningAttempt
 from ostinato.observe.hooks import Hooks
 from ostinato.scheduler.committer import Committer
 from ostinato.scheduler.config import NodeConfig
-from ostinato.scheduler.dispatch_loop import DispatchLoop
 from ostinato.scheduler.held_work import HeldWork
 from ostinato.scheduler.loop import Loop
 from ostinato.scheduler.ownership import Ownership
 from ostinato.scheduler.sessions import Sessions
 from ostinato.scheduler.shared_time import SharedTime
 
-ROUND_US = 500 * MILLISECOND
+#: Two looks are at least this far apart.
+ROUND_US = 100 * MILLISECOND
 #: Between safety checks of instances held by overlap rules.
 OVERLAP_CHECK_US = 5 * SECOND
 
@@ -47,7 +47,6 @@ class HealthLoop(Loop):
         committer: Committer,
         sessions: Sessions,
         held: HeldWork,
-        dispatch: DispatchLoop,
     ) -> None:
         super().__init__(clock, hooks)
         self._config = config
@@ -57,7 +56,6 @@ class HealthLoop(Loop):
         self._committer = committer
         self._sessions = sessions
         self._held = held
-        self._dispatch = dispatch
         self._overlaps_checked_us = 0
 
     async def run_once(self) -> int | None:
@@ -76,8 +74,22 @@ class HealthLoop(Loop):
                 self._overlaps_checked_us = boot_us
                 self._held.recheck_overlaps()
         self._sessions.forget_left(boot_us - 2 * self._patience_us)
-        is_idle = not self._ownership.memory.running and not self._sessions.by_id
-        return None if is_idle else boot_us + ROUND_US
+        return self._next_look_us(boot_us)
+
+    def _next_look_us(self, boot_us: int) -> int | None:
+        """The next moment at which a lease can end or an acknowledgement be overdue."""
+        running, sessions = self._ownership.memory.running, self._sessions.by_id
+        if not running and not sessions:
+            return None
+        lease_us = self._config.worker_lease_us
+        ends = [boot_us + self._config.acknowledgement_us]
+        ends += [session.heard_boot_us + lease_us for session in sessions.values()]
+        for attempt in running.values():
+            heard_us = self._sessions.heard_boot_us(attempt.worker_id)
+            ends.append(
+                attempt.known_since_boot_us + self._patience_us if heard_us is None else heard_us + lease_us
+            )
+        return max(min(ends), boot_us + ROUND_US)
 
     @property
     def _patience_us(self) -> int:
@@ -103,7 +115,6 @@ class HealthLoop(Loop):
                 attempt, code="WORKER_LOST", message=message, now_us=now_us, rng=self._rng, into=effects
             )
         await self._committer.commit(effects)
-        self._dispatch.wake()
 
     async def _drop_unresponsive(self, boot_us: int) -> None:
         """A worker that does not acknowledge in time gets no more work and must say anew what it has.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from ostinato.clock import Clock
-from ostinato.core.instants import SECOND
+from ostinato.core.instants import DAY, SECOND
 from ostinato.errors import InternalError, OstinatoError
 from ostinato.observe.hooks import Hooks
 from ostinato.observe.records import InvariantBroken, LoopFailed, LoopTurned
@@ -23,7 +23,7 @@ class Loop:
     """
 
     name = "loop"
-    poll_us = 60 * SECOND
+    poll_us = DAY
 
     def __init__(self, clock: Clock, hooks: Hooks) -> None:
         self._clock = clock

@@ -6,6 +6,7 @@ from random import Random
 
 from ostinato.clock import Clock
 from ostinato.core.ids import new_id
+from ostinato.core.partition.effects import Effects
 from ostinato.observe.hooks import Hooks
 from ostinato.observe.records import NodeStarted, NodeStopped, PartitionsTaken
 from ostinato.scheduler.committer import Committer
@@ -71,24 +72,23 @@ class SchedulerNode:
         )  # fmt: skip
         self.outcomes = OutcomeLoop(
             config, store=store, clock=clock, rng=rng, hooks=hooks, time=time, ownership=ownership,
-            committer=committer, definitions=definitions, sessions=sessions, dispatch=dispatch,
+            committer=committer, definitions=definitions, sessions=sessions,
         )  # fmt: skip
         self.triggers = TriggerLoop(
             config, store=store, clock=clock, rng=rng, hooks=hooks, time=time, ownership=ownership,
-            committer=committer, definitions=definitions, sessions=sessions, dispatch=dispatch,
+            committer=committer, definitions=definitions, sessions=sessions,
         )  # fmt: skip
         self.requests = RequestLoop(
             config, store=store, clock=clock, hooks=hooks, time=time, ownership=ownership,
-            committer=committer, definitions=definitions, sessions=sessions, dispatch=dispatch,
-            triggers=self.triggers,
+            committer=committer, definitions=definitions, sessions=sessions, triggers=self.triggers,
         )  # fmt: skip
         self.retries = RetryLoop(
             config, store=store, clock=clock, hooks=hooks, time=time, ownership=ownership,
-            committer=committer, definitions=definitions, dispatch=dispatch,
+            committer=committer, definitions=definitions,
         )  # fmt: skip
         self.health = HealthLoop(
             config, clock=clock, rng=rng, hooks=hooks, time=time, ownership=ownership,
-            committer=committer, sessions=sessions, held=self._held, dispatch=dispatch,
+            committer=committer, sessions=sessions, held=self._held,
         )  # fmt: skip
         self.output = OutputLoop(store=store, clock=clock, hooks=hooks)
         self._streams = WorkerStreams(
@@ -96,6 +96,7 @@ class SchedulerNode:
             committer=committer, sessions=sessions, dispatch=dispatch, outcomes=self.outcomes,
             output=self.output, triggers=self.triggers, health=self.health,
         )  # fmt: skip
+        committer.after_commit = self._after_commit
         woken = (dispatch, self.triggers, self.requests, self.retries)
         self._loops: tuple[Loop, ...] = (
             RenewalLoop(config, clock=clock, hooks=hooks, time=time, ownership=ownership),
@@ -103,6 +104,23 @@ class SchedulerNode:
             self.health, self.outcomes, dispatch, self.triggers, self.retries, self.requests, self.output,
             RetentionLoop(config, store=store, clock=clock, hooks=hooks, time=time, ownership=ownership),
         )  # fmt: skip
+
+    def _after_commit(self, effects: Effects) -> None:
+        """Wake the loops that a commit concerns, exactly when it does."""
+        batch = effects.batch
+        if effects.ended or effects.ended_waiting or batch.inserts or batch.replays or batch.flags:
+            self.dispatch.wake()
+        due = [ended.due_us for ended in effects.ended if ended.due_us is not None]
+        if due:
+            self.dispatch.wake_at(self.time.boot_at(min(due)))
+        expiries = [
+            row.expires_us
+            for rows in (batch.ended_attempts, batch.inserts, batch.replays)
+            for row in rows
+            if row.expires_us is not None
+        ]
+        if expiries:
+            self.retries.wake_at(self.time.boot_at(min(expiries) + 1))
 
     async def start(self) -> None:
         """Own, warm up, accept workers. Raises ``NODE_ALREADY_RUNNING``, ``PORT_IN_USE``, the store's errors.

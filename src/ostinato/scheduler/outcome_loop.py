@@ -20,7 +20,6 @@ from ostinato.observe.hooks import Hooks
 from ostinato.scheduler.committer import Committer
 from ostinato.scheduler.config import NodeConfig
 from ostinato.scheduler.definitions import Definitions
-from ostinato.scheduler.dispatch_loop import DispatchLoop
 from ostinato.scheduler.loop import Loop
 from ostinato.scheduler.ownership import Ownership
 from ostinato.scheduler.sessions import Sessions
@@ -47,7 +46,6 @@ class OutcomeLoop(Loop):
         committer: Committer,
         definitions: Definitions,
         sessions: Sessions,
-        dispatch: DispatchLoop,
     ) -> None:
         super().__init__(clock, hooks)
         self._config = config
@@ -58,7 +56,6 @@ class OutcomeLoop(Loop):
         self._committer = committer
         self._definitions = definitions
         self._sessions = sessions
-        self._dispatch = dispatch
         self._waiting: list[tuple[str, Outcome]] = []
 
     def add(self, worker_id: str, outcomes: list[Outcome]) -> None:
@@ -110,10 +107,6 @@ class OutcomeLoop(Loop):
                 ended.attempt_id for ended in effects.ended if ended.partition in result.lost_partitions
             }
         self._acknowledge(group, unowned)
-        due = [ended.due_us for ended in effects.ended if ended.due_us is not None]
-        if due:
-            self._dispatch.wake_at(self._time.boot_at(min(due)))
-        self._dispatch.wake()
 
     def _running(self, outcome: Outcome) -> RunningAttempt | None:
         attempt = self._ownership.memory.running.get(outcome.instance_id)

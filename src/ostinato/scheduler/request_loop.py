@@ -14,7 +14,6 @@ from ostinato.observe.hooks import Hooks
 from ostinato.scheduler.committer import Committer
 from ostinato.scheduler.config import NodeConfig
 from ostinato.scheduler.definitions import Definitions
-from ostinato.scheduler.dispatch_loop import DispatchLoop
 from ostinato.scheduler.loop import Loop
 from ostinato.scheduler.ownership import Ownership
 from ostinato.scheduler.sessions import Sessions
@@ -44,7 +43,6 @@ class RequestLoop(Loop):
         committer: Committer,
         definitions: Definitions,
         sessions: Sessions,
-        dispatch: DispatchLoop,
         triggers: TriggerLoop,
     ) -> None:
         super().__init__(clock, hooks)
@@ -55,7 +53,6 @@ class RequestLoop(Loop):
         self._committer = committer
         self._definitions = definitions
         self._sessions = sessions
-        self._dispatch = dispatch
         self._triggers = triggers
 
     async def run_once(self) -> int | None:
@@ -72,7 +69,6 @@ class RequestLoop(Loop):
         for ref in changed:
             self._definitions.forget(ref)
         self.signal_cancels(effects, outcome.dropped)
-        self._dispatch.wake()
         self._triggers.wake()
         return self._clock.boot_us() + (AGAIN_US if outcome.dropped else 0)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ostinato.clock import Clock
+from ostinato.core.instants import HOUR
 from ostinato.observe.hooks import Hooks
 from ostinato.scheduler.config import NodeConfig
 from ostinato.scheduler.loop import Loop
@@ -10,6 +11,7 @@ from ostinato.scheduler.ownership import Ownership
 from ostinato.scheduler.shared_time import SharedTime
 from ostinato.store.protocol import Store
 
+ROUND_US = HOUR
 #: Small, since every other commit waits behind a deletion on SQLite.
 BATCH_COUNT = 500
 
@@ -45,4 +47,4 @@ class RetentionLoop(Loop):
             other_before_us=now_us - self._config.other_retention_us,
             limit=BATCH_COUNT,
         )
-        return self._clock.boot_us() if deleted == BATCH_COUNT else None
+        return self._clock.boot_us() + (0 if deleted == BATCH_COUNT else ROUND_US)

@@ -13,7 +13,6 @@ from ostinato.observe.hooks import Hooks
 from ostinato.scheduler.committer import Committer
 from ostinato.scheduler.config import NodeConfig
 from ostinato.scheduler.definitions import Definitions
-from ostinato.scheduler.dispatch_loop import DispatchLoop
 from ostinato.scheduler.loop import Loop
 from ostinato.scheduler.ownership import Ownership
 from ostinato.scheduler.shared_time import SharedTime
@@ -36,7 +35,6 @@ class RetryLoop(Loop):
         ownership: Ownership,
         committer: Committer,
         definitions: Definitions,
-        dispatch: DispatchLoop,
     ) -> None:
         super().__init__(clock, hooks)
         self._config = config
@@ -45,7 +43,6 @@ class RetryLoop(Loop):
         self._ownership = ownership
         self._committer = committer
         self._definitions = definitions
-        self._dispatch = dispatch
 
     async def run_once(self) -> int | None:
         """End up to one batch."""
@@ -63,7 +60,6 @@ class RetryLoop(Loop):
                 if definition is not None:
                     expire(instance, definition, now_us=now_us, into=effects)
             await self._committer.commit(effects)
-            self._dispatch.wake()
         if len(found) == limit:
             return self._clock.boot_us()
         next_us = await self._store.next_expiry_us(partitions)

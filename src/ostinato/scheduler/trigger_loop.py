@@ -15,7 +15,7 @@ from ostinato.observe.hooks import Hooks
 from ostinato.scheduler.committer import Committer
 from ostinato.scheduler.config import NodeConfig
 from ostinato.scheduler.definitions import Definitions
-from ostinato.scheduler.dispatch_loop import LIVE_COUNT_MAX, DispatchLoop
+from ostinato.scheduler.dispatch_loop import LIVE_COUNT_MAX
 from ostinato.scheduler.loop import Loop
 from ostinato.scheduler.ownership import Ownership
 from ostinato.scheduler.sessions import Sessions
@@ -43,7 +43,6 @@ class TriggerLoop(Loop):
         committer: Committer,
         definitions: Definitions,
         sessions: Sessions,
-        dispatch: DispatchLoop,
     ) -> None:
         super().__init__(clock, hooks)
         self._config = config
@@ -54,7 +53,6 @@ class TriggerLoop(Loop):
         self._committer = committer
         self._definitions = definitions
         self._sessions = sessions
-        self._dispatch = dispatch
 
     async def run_once(self) -> int | None:
         """Switch changed definitions, then fire what is due."""
@@ -68,7 +66,8 @@ class TriggerLoop(Loop):
         found = await self._store.find_due_triggers(partitions, now_us=now_us, limit=self._config.batch_count)
         if found.triggers:
             await self._fire(found.triggers, now_us=now_us)
-        if found.more or len(changed) == self._config.batch_count:
+        if found.triggers or len(changed) == self._config.batch_count:
+            # What has fired has a next time of its own now: look again.
             return self._clock.boot_us()
         return None if found.next_us is None else self._time.boot_at(found.next_us)
 
@@ -91,7 +90,6 @@ class TriggerLoop(Loop):
             into=effects,
         )
         await self._committer.commit(effects)
-        self._dispatch.wake()
 
     async def _fire(self, triggers: list[TriggerRow], *, now_us: int) -> None:
         effects = Effects()
@@ -114,7 +112,6 @@ class TriggerLoop(Loop):
             session = self._sessions.by_id.get(signal.worker_id)
             if session is not None and signal.instance_id not in outcome.dropped:
                 session.post([Cancel(signal.instance_id, signal.attempt_id, signal.reason)])
-        self._dispatch.wake()
 
     async def _live(self, refs: list[TaskRef]) -> dict[TaskRef, LiveTask]:
         """Live instances of the tasks whose overlap rule looks at them."""

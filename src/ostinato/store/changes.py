@@ -31,19 +31,17 @@ class ChangeSignal:
                 waiter.set_result(None)
         self._waiters.clear()
 
-    @property
-    def has_waiters(self) -> bool:
-        return bool(self._waiters)
-
-    async def wait(self, until_boot_us: int) -> None:
-        """Return at the next change that this asyncio task has not been told of, or at `until_boot_us`."""
+    async def wait(self, until_boot_us: int) -> bool:
+        """True at the next change that this asyncio task has not been told of, False at `until_boot_us`."""
         task = asyncio.current_task()
         seen = self._seen if task is None else self._seen_by.get(task, self._seen)
         if seen == self._count and until_boot_us > self._clock.boot_us():
             await self._wait_for_next(until_boot_us)
+        changed = seen != self._count
         self._seen = self._count
         if task is not None:
             self._seen_by[task] = self._count
+        return changed
 
     async def _wait_for_next(self, until_boot_us: int) -> None:
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -148,6 +148,13 @@ def require_bounded(submissions: Sequence[Submission], partition_count: int) -> 
             raise UserError("INVALID_VALUE", f"instance cannot be stored: {problem}", subject=instance.id)
 
 
+def require_storable(row: msgspec.Struct) -> None:
+    """Raise ``INVALID_VALUE`` for a row of which no database could store a value."""
+    problem = data_problem(row)
+    if problem is not None:
+        raise UserError("INVALID_VALUE", f"a row cannot be stored: {problem}")
+
+
 def require_partition(partition: int, partition_count: int, *, subject: str) -> None:
     """Raise ``INVALID_VALUE`` for a partition that the database does not have."""
     if not 0 <= partition < partition_count:

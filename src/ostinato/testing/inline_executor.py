@@ -25,6 +25,9 @@ from ostinato.worker.output import OutputCapture
 from ostinato.worker.task_modules import Callee
 from ostinato.worker.task_run import AttemptRun
 
+#: How often a closing executor asks coroutines that did not end when asked.
+_CANCEL_ROUNDS = 5
+
 
 class InlineExecutor:
     """Executor of kind ``python``: `functions` by task, ``def`` or ``async def``, called as a worker would.
@@ -68,7 +71,8 @@ class InlineExecutor:
             return
         if not attempt.run.stop_reason:
             attempt.run.stop_reason = reason
-            attempt.task.cancel()
+            if attempt.run.is_entered:
+                attempt.task.cancel()
         attempt.kill_at(self._clock.boot_us() + grace_us, self._abandon)
 
     async def close(self) -> None:
@@ -77,14 +81,18 @@ class InlineExecutor:
             if attempt.task is not None:
                 attempt.task.cancel()
             self._abandon(attempt)
-        if self._abandoned:
-            await asyncio.wait(self._abandoned)
+        for _ in range(_CANCEL_ROUNDS):
+            if not self._abandoned:
+                return
+            for task in self._abandoned:
+                task.cancel()
+            await asyncio.wait(list(self._abandoned), timeout=0)
 
     async def _run(self, attempt: _InlineAttempt) -> None:
         try:
-            finished = await attempt.outcome(self._find)
+            finished = attempt.run.enter() or await attempt.outcome(self._find)
         except asyncio.CancelledError:
-            finished = attempt.run.failed(safe_failure("CANCELLED", "the attempt was stopped"))
+            finished = attempt.run.stopped()
         self._end(attempt, finished)
 
     def _abandon(self, attempt: _InlineAttempt) -> None:

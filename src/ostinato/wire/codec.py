@@ -42,12 +42,12 @@ def encode_worker(messages: Sequence[WorkerMessage]) -> Iterator[bytes]:
     Raises ``PAYLOAD_TOO_LARGE`` on reaching an item that no frame can hold, ``INVALID_VALUE`` on a number
     that does not fit in 64 bits; frames made before it are good.
     """
-    return _encode(messages, codec_worker.parts_of, _write_worker_frame)
+    return _encode(messages, parts_of=codec_worker.parts_of, write_frame=_write_worker_frame)
 
 
 def encode_node(messages: Sequence[NodeMessage]) -> Iterator[bytes]:
     """As `encode_worker`, for the other direction."""
-    return _encode(messages, codec_node.parts_of, _write_node_frame)
+    return _encode(messages, parts_of=codec_node.parts_of, write_frame=_write_node_frame)
 
 
 def decode_worker(frame: bytes) -> list[WorkerMessage]:
@@ -78,6 +78,7 @@ def decode_node(frame: bytes) -> list[NodeMessage]:
 
 def _encode(
     messages: Iterable[Message],
+    *,
     parts_of: Callable[[Message], Iterator[Part[Message]]],
     write_frame: Callable[[list[Message]], bytes],
 ) -> Iterator[bytes]:

@@ -71,9 +71,9 @@ class GrpcNodeTransport:
         except RuntimeError:
             await server.stop(None)
             raise _bind_refusal(self._bind) or _port_in_use(self._bind) from None
-        self._handler = handler
+        # Before the start: a worker may be quicker than we are.
+        self._handler, self._server = handler, server
         await server.start()
-        self._server = server
         return f"{self._bind.rpartition(':')[0]}:{port}"
 
     async def stop(self) -> None:

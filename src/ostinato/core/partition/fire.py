@@ -14,6 +14,7 @@ import msgspec
 from ostinato.core.changes import RequestCancel, TriggerAdvance, TriggerRow
 from ostinato.core.definition import TaskDefinition, TaskRow
 from ostinato.core.ids import new_id
+from ostinato.core.instants import SECOND
 from ostinato.core.model import HistoryKind, HistoryRow, Instance
 from ostinato.core.partition.assign import hold
 from ostinato.core.partition.effects import CancelSignal, Effects, FiredInstance
@@ -21,6 +22,10 @@ from ostinato.core.partition.expire import end_waiting
 from ostinato.core.schedule.misfire import plan_fires
 from ostinato.core.schedule.overlap import LiveInstance, OverlapDecision, decide_overlap, replaced_cause
 from ostinato.core.states import Hold, State
+
+
+#: A fire this late says so in its history (C031).
+LATE_US = SECOND
 
 
 class DueTrigger(msgspec.Struct):
@@ -70,7 +75,8 @@ def fire(due: DueTrigger, live: LiveTask, *, now_us: int, rng: Random, into: Eff
         _insert(due, plan.missed_last_us, plan.skipped_reason, now_us=now_us, rng=rng, into=into)
     for planned in plan.fires:
         last_us = planned.scheduled_us if last_us is None else max(last_us, planned.scheduled_us)
-        note = plan.note if planned.made_up else ""
+        is_told = planned.made_up or planned.late_us >= LATE_US
+        note = plan.note if is_told else ""
         _fire_one(due, live, planned.scheduled_us, note, now_us=now_us, rng=rng, into=into)
     into.batch.advances.append(
         TriggerAdvance(

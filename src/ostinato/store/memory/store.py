@@ -35,7 +35,7 @@ from ostinato.store.memory import anyone, work
 from ostinato.store.memory.commit import commit
 from ostinato.store.memory.tables import Tables, without_payload
 from ostinato.store.protocol import Capabilities
-from ostinato.store.rules import require_bounded, require_partition
+from ostinato.store.rules import require_bounded, require_partition, require_storable
 
 
 class MemoryStore:
@@ -206,6 +206,7 @@ class MemoryStore:
     async def add_requests(self, requests: Sequence[Request]) -> None:
         for request in requests:
             require_partition(request.partition, self.partition_count, subject=request.id)
+            require_storable(request)
         for request in requests:
             if request.id not in self._tables.requests:
                 self._tables.requests[request.id] = request
@@ -244,6 +245,8 @@ class MemoryStore:
 
     async def append_output(self, chunks: Sequence[OutputChunk]) -> None:
         """As the protocol says; output of an instance that has been deleted is dropped."""
+        for chunk in chunks:
+            require_storable(chunk)
         for chunk in chunks:
             if chunk.instance_id in self._tables.instances:
                 key = (chunk.attempt, chunk.sequence, chunk.attempt_id)

@@ -88,6 +88,16 @@ class ExecutorContract:
         assert end.result is None
         assert not end.collateral
 
+    async def test_an_attempt_that_is_stopped_at_once_ends_within_its_grace(self, case: ExecutorCase) -> None:
+        executor = case.make()
+        async with opened(executor) as sink:
+            start = attempt_of(case.waits)
+            executor.start([start])
+            executor.stop(start.assignment.attempt_id, reason=StopReason.CANCELLED, grace_us=10 * MINUTE)
+            end = await sink.end_of(start.assignment.attempt_id)
+        assert end.result is None
+        assert end.failure is not None
+
     async def test_what_does_not_end_when_asked_is_killed_after_its_grace(self, case: ExecutorCase) -> None:
         spec = case.stubborn
         if spec is None:

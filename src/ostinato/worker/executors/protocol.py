@@ -64,6 +64,10 @@ class AttemptBeat(msgspec.Struct):
 class EventSink(Protocol):
     """Where an executor reports; called on the supervisor's event loop, never blocks."""
 
+    def started(self, attempt_ids: Sequence[str]) -> None:
+        """These run from now on; their time-outs count from here, not from a wait for a process."""
+        ...
+
     def finished(self, events: Sequence[AttemptFinished]) -> None: ...
 
     def output(self, chunks: Sequence[OutputChunk]) -> None: ...

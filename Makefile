@@ -1,0 +1,61 @@
+# Everything a contributor needs. `make help` lists the targets.
+#
+# PYTHON is the interpreter that the environment is made with (3.11 or newer, with venv); nothing else
+# has to be installed.
+PYTHON ?= python3
+VENV   ?= .venv
+
+# One place for the tools, so that no target depends on an activated environment.
+BIN     := $(VENV)/bin
+STAMP   := $(VENV)/.installed
+RUFF_ON := src tests tools examples $(wildcard bench)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check format proto bench cases-full clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## Make the environment in .venv (runs again when pyproject.toml changes)
+
+# The stamp is written last: an installation that broke off is repeated.
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "Ostinato needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1). Try: make PYTHON=python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	  version=$$($(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \
+	  echo "$(PYTHON) cannot make virtual environments. On Debian and Ubuntu: apt-get install python$$version-venv" >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Installing into $(VENV) (once; about a minute)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+demo: $(STAMP) ## Run a night of real work that fails, is retried and ends (under a minute)
+	@$(BIN)/python examples/nightly/run.py
+
+test: $(STAMP) ## Run the tests
+	@$(BIN)/python -m pytest
+
+check: $(STAMP) ## Format, lint, types, layers and house rules
+	@$(BIN)/ruff format --check $(RUFF_ON)
+	@$(BIN)/ruff check $(RUFF_ON)
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+	@$(BIN)/python -m pytest tests/house
+
+format: $(STAMP) ## Format the code and apply the linter's safe fixes
+	@$(BIN)/ruff format $(RUFF_ON)
+	@$(BIN)/ruff check --fix $(RUFF_ON)
+
+proto: $(STAMP) ## Generate the protobuf modules from worker.proto
+	@$(BIN)/python tools/generate_proto.py
+
+bench: $(STAMP) ## Measure how fast a backlog drains
+	@$(BIN)/python bench/drain.py
+
+cases-full: $(STAMP) ## Run the hard cases at full length (minutes)
+	@OSTINATO_CASES_FULL=1 $(BIN)/python -m pytest tests/cases
+
+clean: ## Remove the environment, caches and the example's output
+	@rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	@rm -rf examples/nightly/out

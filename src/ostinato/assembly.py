@@ -1,0 +1,257 @@
+"""The composition root: settings become a store, a node, a worker; the one file that names adapters.
+
+``run_dev``, ``run_scheduler`` and ``run_worker`` are what the commands run: they start the parts in order,
+wait for a signal, and stop them in reverse order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager
+from random import Random
+
+import msgspec
+from prometheus_client import CollectorRegistry
+
+from ostinato.api.server import ApiServer
+from ostinato.clock import Clock, SystemClock
+from ostinato.core.definition import TaskRef
+from ostinato.errors import UserError
+from ostinato.observe.hooks import Hook, Hooks
+from ostinato.observe.logs import LogHook
+from ostinato.observe.metrics import MetricsHook
+from ostinato.scheduler.config import NodeConfig
+from ostinato.scheduler.node import SchedulerNode
+from ostinato.settings import Address, Settings
+from ostinato.store.from_url import open_store_from_url
+from ostinato.store.protocol import Store
+from ostinato.wire.grpc_client import GrpcWorkerTransport
+from ostinato.wire.grpc_server import GrpcNodeTransport
+from ostinato.wire.inprocess import InProcessNetwork
+from ostinato.wire.protocol import NodeTransport, WorkerTransport
+from ostinato.worker.config import WorkerConfig
+from ostinato.worker.executors.http import HttpExecutor
+from ostinato.worker.executors.protocol import Executor
+from ostinato.worker.executors.python import build_python_executor
+from ostinato.worker.executors.shell import ShellExecutor
+from ostinato.worker.supervisor import Supervisor
+
+#: Where the node of ``dev`` listens; not an address of the network.
+IN_PROCESS_ADDRESS = "in-process"
+
+
+class Running(msgspec.Struct, frozen=True):
+    """A node that accepts workers, for whoever tells people about it."""
+
+    store: Store
+    clock: Clock
+    #: Address of health and metrics.
+    api: Address
+    #: Address that workers connect to.
+    workers: str
+    #: Tasks of the worker in the same process, and what could not be imported.
+    tasks: list[TaskRef] = []
+    problems: list[str] = []
+
+
+#: Called once everything runs.
+OnReady = Callable[[Running], Awaitable[None]]
+
+
+class StopSignals:
+    """SIGTERM and SIGINT: the first completes `first`, the second calls `on_second`, a third acts as ever."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self.first: asyncio.Future[signal.Signals] = loop.create_future()
+        self.on_second: Callable[[], None] = self.release
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._on_signal, number)
+
+    def _on_signal(self, number: signal.Signals) -> None:
+        if not self.first.done():
+            self.first.set_result(number)
+            return
+        self.release()
+        self.on_second()
+
+    def release(self) -> None:
+        """Give the signals back to the process; idempotent."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._loop.remove_signal_handler(number)
+
+
+# ── parts ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def build_observation(*hooks: Hook) -> tuple[Hooks, CollectorRegistry]:
+    """Metrics in a registry of their own, beside the given hooks."""
+    registry = CollectorRegistry()
+    metrics = MetricsHook(registry)
+    fan_out = Hooks([metrics, *hooks])
+    metrics.watch(fan_out)
+    return fan_out, registry
+
+
+def build_node(
+    settings: Settings, *, store: Store, transport: NodeTransport, clock: Clock, hooks: Hooks
+) -> SchedulerNode:
+    """A scheduler node over an open store, not started."""
+    config = NodeConfig(
+        address=str(settings.worker_bind),
+        worker_lease_us=settings.worker_lease_us,
+        success_retention_us=settings.retention_success_us,
+        other_retention_us=settings.retention_other_us,
+    )
+    return SchedulerNode(config, store=store, transport=transport, clock=clock, rng=Random(), hooks=hooks)
+
+
+def build_worker(
+    settings: Settings, *, scheduler: str, transport: WorkerTransport, clock: Clock, hooks: Hooks
+) -> Supervisor:
+    """A worker for the node at `scheduler`, not started; without an app it runs no Python tasks."""
+    executors: list[Executor] = [
+        ShellExecutor(clock=clock, data_dir=settings.data_dir),
+        HttpExecutor(clock=clock),
+    ]
+    if settings.app:
+        executors.append(build_python_executor(app=settings.app, clock=clock, process_slots=settings.slots))
+    config = WorkerConfig(
+        worker_name=settings.worker_name,
+        scheduler=scheduler,
+        capacity={"process": settings.slots, "async": settings.async_slots},
+        data_dir=settings.data_dir,
+        labels=settings.labels,
+        app=settings.app or None,
+        drain_timeout_us=settings.drain_timeout_us,
+    )
+    return Supervisor(
+        config, clock=clock, transport=transport, executors=executors, rng=Random(), hooks=hooks
+    )
+
+
+@asynccontextmanager
+async def running_node(
+    settings: Settings, *, transport: NodeTransport, clock: Clock, log_hook: Hook
+) -> AsyncGenerator[Running, None]:
+    """Store, health and node, from start to clean stop."""
+    hooks, registry = build_observation(log_hook)
+    async with AsyncExitStack() as stack:
+        store = await open_store_from_url(settings.database, clock=clock)
+        stack.push_async_callback(store.close)
+        node = build_node(settings, store=store, transport=transport, clock=clock, hooks=hooks)
+        api = ApiServer(settings.bind, readiness=node.ready, registry=registry)
+        # Before the node: a taken port is found out before any partition is owned.
+        api_address = await api.start()
+        stack.push_async_callback(api.stop)
+        await node.start()
+        stack.push_async_callback(node.stop)
+        yield Running(store, clock, api_address, node.address)
+
+
+# ── whole processes ───────────────────────────────────────────────────────────────────────────────────
+
+
+async def run_scheduler(settings: Settings, *, on_ready: OnReady) -> signal.Signals:
+    """A scheduler node until a signal comes; returns it."""
+    signals = StopSignals(asyncio.get_running_loop())
+    transport = GrpcNodeTransport(str(settings.worker_bind))
+    try:
+        async with running_node(
+            settings, transport=transport, clock=SystemClock(), log_hook=LogHook()
+        ) as running:
+            await on_ready(running)
+            return await signals.first
+    finally:
+        signals.release()
+
+
+async def run_worker(settings: Settings) -> signal.Signals | None:
+    """A worker until it has drained after a signal; returns that, None if the scheduler ended it."""
+    if len(settings.scheduler) > 1:
+        raise UserError(
+            "INVALID_SETTING",
+            "several schedulers are given, and this version has one node per database",
+            field="--scheduler",
+        )
+    signals = StopSignals(asyncio.get_running_loop())
+    supervisor = build_worker(
+        settings,
+        scheduler=str(settings.scheduler[0]),
+        transport=GrpcWorkerTransport(),
+        clock=SystemClock(),
+        hooks=Hooks([LogHook()]),
+    )
+    try:
+        return await _supervise(supervisor, signals, when_connected=_nothing)
+    finally:
+        signals.release()
+
+
+async def run_dev(settings: Settings, *, on_ready: OnReady, log_hook: Hook) -> signal.Signals | None:
+    """Node and worker in one process until a signal comes; raises ``INVALID_APP`` if the app has no task."""
+    signals = StopSignals(asyncio.get_running_loop())
+    clock = SystemClock()
+    network = InProcessNetwork()
+    transport = network.node_transport(IN_PROCESS_ADDRESS)
+    try:
+        async with running_node(settings, transport=transport, clock=clock, log_hook=log_hook) as running:
+            supervisor = build_worker(
+                settings,
+                scheduler=IN_PROCESS_ADDRESS,
+                transport=network.worker_transport(),
+                clock=clock,
+                # The node reports what the worker says of its app; twice would be once too often.
+                hooks=Hooks(),
+            )
+
+            async def when_connected() -> None:
+                known = supervisor.known_tasks
+                if known.problems and not known.declarations:
+                    raise UserError("INVALID_APP", "; ".join(known.problems), field="APP")
+                await on_ready(msgspec.structs.replace(running, tasks=known.tasks, problems=known.problems))
+
+            return await _supervise(supervisor, signals, when_connected=when_connected)
+    finally:
+        signals.release()
+
+
+async def _nothing() -> None:
+    pass
+
+
+async def _supervise(
+    supervisor: Supervisor, signals: StopSignals, *, when_connected: Callable[[], Coroutine[None, None, None]]
+) -> signal.Signals | None:
+    """Run a worker to its end: drained by the first signal, stopped at once by the second."""
+    work = asyncio.create_task(supervisor.run())
+    telling = asyncio.create_task(_once(supervisor.is_connected, when_connected))
+    try:
+        await _first_of(work, telling, signals.first)
+        if telling.done():
+            telling.result()
+            await _first_of(work, signals.first)
+        if signals.first.done():
+            signals.on_second = supervisor.stop
+            supervisor.drain(f"{signals.first.result().name} came")
+        await work
+    finally:
+        work.cancel()
+        telling.cancel()
+        await asyncio.wait([work, telling])
+    return signals.first.result() if signals.first.done() else None
+
+
+async def _first_of(*futures: asyncio.Future[None] | asyncio.Future[signal.Signals]) -> None:
+    """Return when one has ended, whatever it ended with."""
+    ended = asyncio.Event()
+    for future in futures:
+        future.add_done_callback(lambda _: ended.set())
+    await ended.wait()
+
+
+async def _once(event: asyncio.Event, act: Callable[[], Coroutine[None, None, None]]) -> None:
+    await event.wait()
+    await act()

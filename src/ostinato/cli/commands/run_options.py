@@ -1,0 +1,59 @@
+"""Options of the commands that run processes; each is a setting (docs/operations.md)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+AppArgument = Annotated[
+    str, typer.Argument(metavar="APP", help="module:attribute, path/file.py or path/file.py:attribute.")
+]
+AppOption = Annotated[str | None, typer.Option("--app", metavar="APP", help="As the argument of dev.")]
+BindOption = Annotated[
+    str | None, typer.Option("--bind", metavar="HOST:PORT", help="Address of health and metrics.")
+]
+WorkerBindOption = Annotated[
+    str | None, typer.Option("--worker-bind", metavar="HOST:PORT", help="Address that workers connect to.")
+]
+SchedulerOption = Annotated[
+    str | None,
+    typer.Option("--scheduler", metavar="HOST:PORT", help="Address of the scheduler to connect to."),
+]
+DataDirOption = Annotated[
+    str | None, typer.Option("--data-dir", metavar="DIR", help="Where the worker keeps its files.")
+]
+SlotsOption = Annotated[
+    int | None, typer.Option("--slots", metavar="N", help="Tasks that run at once in processes of their own.")
+]
+AsyncSlotsOption = Annotated[
+    int | None, typer.Option("--async-slots", metavar="N", help="Async tasks that run at once.")
+]
+NameOption = Annotated[str | None, typer.Option("--worker-name", help="Stable name of the worker.")]
+LabelOption = Annotated[
+    list[str] | None, typer.Option("--label", metavar="KEY=VALUE", help="Label; may be repeated.")
+]
+LeaseOption = Annotated[
+    str | None,
+    typer.Option(
+        "--worker-lease",
+        metavar="DURATION",
+        help="How long a worker goes on without hearing from the scheduler.",
+    ),
+]
+DrainOption = Annotated[
+    str | None,
+    typer.Option(
+        "--drain-timeout", metavar="DURATION", help="How long a clean stop waits for running tasks."
+    ),
+]
+RetentionSuccessOption = Annotated[
+    str | None,
+    typer.Option("--retention-success", metavar="DURATION", help="How long a success is kept."),
+]
+RetentionOtherOption = Annotated[
+    str | None,
+    typer.Option("--retention-other", metavar="DURATION", help="How long any other end is kept."),
+]
+LogLevelOption = Annotated[str | None, typer.Option("--log-level", help="debug, info, warning or error.")]
+LogFormatOption = Annotated[str | None, typer.Option("--log-format", help="auto, json or text.")]

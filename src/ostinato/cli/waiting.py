@@ -1,0 +1,62 @@
+"""Waiting for an instance to end, which Ctrl-C leaves without touching the instance."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from ostinato.cli.output import note, print_json, safe, say
+from ostinato.cli.session import Session, in_session
+from ostinato.cli.views import instance_json
+from ostinato.control.queries import get_instance
+from ostinato.core.instants import MILLISECOND
+from ostinato.core.states import TERMINAL_STATES, State
+from ostinato.errors import EXIT_FAILED
+
+if TYPE_CHECKING:
+    from ostinato.core.model import Instance
+    from ostinato.settings import Settings
+
+_POLL_FIRST_US = 20 * MILLISECOND
+_POLL_LAST_US = 500 * MILLISECOND
+
+
+def follow_to_end(settings: Settings, instance_id: str, *, in_json: bool) -> None:
+    """Show how the instance ends; the command fails unless it is a success."""
+    if not in_json:
+        say(instance_id)
+    try:
+        ended = in_session(settings, lambda session: _until_ended(session, instance_id))
+    except KeyboardInterrupt:
+        note(f"no longer waiting; instance {instance_id} goes on (ostinato instance show {instance_id})")
+        raise
+    if in_json:
+        print_json(instance_json(ended, whole=True))
+    else:
+        _show_end(ended)
+    if ended.state is not State.SUCCESS:
+        raise typer.Exit(EXIT_FAILED)
+
+
+async def _until_ended(session: Session, instance_id: str) -> Instance:
+    if not await session.store.nodes():
+        note("no scheduler is running: the instance starts when one does")
+    poll_us = _POLL_FIRST_US
+    while True:
+        instance = await get_instance(session.store, instance_id)
+        if instance.state in TERMINAL_STATES:
+            return instance
+        await session.clock.sleep_until_us(session.clock.boot_us() + poll_us)
+        poll_us = min(poll_us * 2, _POLL_LAST_US)
+
+
+def _show_end(ended: Instance) -> None:
+    if ended.state is State.SUCCESS:
+        result = "null" if ended.result is None else ended.result.decode("utf-8", "replace")
+        say(f"success: {safe(result)}")
+        return
+    say(f"{ended.state}: {safe(ended.reason)}".rstrip(": "))
+    if ended.failure is not None:
+        say(f"{ended.failure.code}: {safe(ended.failure.message)}")
+    note(f"the whole story: ostinato instance show {ended.id}")

@@ -1,0 +1,237 @@
+"""Explain: the story of one instance, from its row and its history.
+
+What ran where, how each attempt ended, which rule decided in words, what comes next and when, why it waits.
+``story_text`` renders it for people; as JSON the structs themselves are stable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from ostinato.control.queries import get_instance
+from ostinato.core.definition import TaskDefinition, TaskRow
+from ostinato.core.failure.failure import Cause
+from ostinato.core.instants import format_instant
+from ostinato.core.model import HistoryKind, HistoryRow, Instance
+from ostinato.core.states import TERMINAL_STATES, Hold, State
+from ostinato.store.protocol import Store
+
+#: How an attempt ended, by the kind of its row.
+_ENDINGS = {
+    HistoryKind.RETRY: "failed",
+    HistoryKind.GAVE_UP: "failed",
+    HistoryKind.REFUSED: "refused before it started",
+    HistoryKind.HANDED_BACK: "handed back",
+    HistoryKind.CANCELLED: "cancelled",
+}
+_HOLDS = {
+    Hold.NO_WORKER: "no connected worker can run it",
+    Hold.BUSY: "all workers that can run it are busy",
+    Hold.PAUSED: "its task is paused",
+    Hold.OVERLAP: "an earlier instance of its task has not ended",
+}
+
+
+class AttemptStory(msgspec.Struct, kw_only=True, frozen=True):
+    """One attempt. Instants are None where that has not happened, or nobody knows when."""
+
+    number: int
+    generation: int
+    attempt_id: str
+    worker: str
+    assigned_us: int | None = None
+    started_us: int | None
+    ended_us: int | None
+    #: ``running``, ``success``, ``failed``, ``lost``, ``cancelled``, ``handed back`` or ``refused …``.
+    ended: str
+    code: str = ""
+    category: str = ""
+    message: str = ""
+    #: The rule that decided what follows, in words.
+    decision: str = ""
+    #: Due time of the next attempt that was decided on.
+    next_due_us: int | None = None
+    chain: tuple[Cause, ...] = ()
+    traceback: str = ""
+
+
+class EventStory(msgspec.Struct, kw_only=True, frozen=True):
+    """Something else that happened to the instance: a cancel, a replay, a late result."""
+
+    at_us: int
+    kind: str
+    sentence: str
+    generation: int
+    attempt: int
+    by: str = ""
+
+
+class Story(msgspec.Struct, kw_only=True, frozen=True):
+    """Everything that a person wants to know of one instance."""
+
+    id: str
+    namespace: str
+    task: str
+    task_version: int
+    state: State
+    generation: int
+    priority: int
+    key: str
+    created_us: int
+    due_us: int
+    #: Scheduled instant of the fire that made it; None: it was submitted.
+    fire_us: int | None
+    expires_us: int | None
+    finished_us: int | None
+    #: Why it is in this state; empty on the uneventful path.
+    reason: str
+    #: Why it does not start although it is due; empty if it is not held.
+    waits: str
+    #: What comes next and when, in one sentence.
+    next: str
+    cancel_requested_us: int | None
+    cancel_reason: str
+    #: Failures of the task itself and lost attempts in this generation, with what the policy allows.
+    failures: int
+    max_retry: int | None
+    lost: int
+    max_lost: int | None
+    attempts: list[AttemptStory]
+    events: list[EventStory]
+
+
+async def story(store: Store, instance_id: str) -> Story:
+    """The story of an instance. Raises ``INSTANCE_NOT_FOUND``."""
+    instance = await get_instance(store, instance_id)
+    history = await store.history(instance_id)
+    pinned = (instance.ref, instance.task_version)
+    definition = (await store.load_definitions([pinned])).get(pinned)
+    task = (await store.get_tasks([instance.ref])).get(instance.ref)
+    return tell(instance, history, definition=definition, task=task)
+
+
+def tell(
+    instance: Instance,
+    history: Sequence[HistoryRow],
+    *,
+    definition: TaskDefinition | None,
+    task: TaskRow | None,
+) -> Story:
+    """The story made of what the store knows; `definition` is the pinned one, None if it is gone."""
+    policy = None if definition is None else definition.retry
+    return Story(
+        id=instance.id,
+        namespace=instance.namespace,
+        task=instance.task,
+        task_version=instance.task_version,
+        state=instance.state,
+        generation=instance.generation,
+        priority=instance.priority,
+        key=instance.key,
+        created_us=instance.created_us,
+        due_us=instance.due_us,
+        fire_us=instance.fire_us,
+        expires_us=instance.expires_us,
+        finished_us=instance.finished_us,
+        reason=instance.reason,
+        waits=_waits(instance),
+        next=_next(instance, task),
+        cancel_requested_us=instance.cancel_requested_us,
+        cancel_reason=instance.cancel_reason,
+        failures=instance.counters.failures,
+        max_retry=None if policy is None else policy.max_retry,
+        lost=instance.counters.lost,
+        max_lost=None if policy is None else policy.max_lost,
+        attempts=_attempts(instance, history),
+        events=[_event(row) for row in history if not _ends_attempt(row)],
+    )
+
+
+def _ends_attempt(row: HistoryRow) -> bool:
+    return bool(row.attempt_id) and row.kind in _ENDINGS
+
+
+def _event(row: HistoryRow) -> EventStory:
+    return EventStory(
+        at_us=row.at_us,
+        kind=str(row.kind),
+        sentence=row.sentence,
+        generation=row.generation,
+        attempt=row.attempt,
+        by=row.by,
+    )
+
+
+def _attempts(instance: Instance, history: Sequence[HistoryRow]) -> list[AttemptStory]:
+    attempts = {row.attempt: _ended_attempt(row, instance) for row in history if _ends_attempt(row)}
+    # The uneventful path leaves no row: the newest attempt is told by the instance's own columns.
+    if instance.attempt not in attempts and instance.state in (State.RUNNING, State.SUCCESS):
+        attempts[instance.attempt] = _newest_attempt(instance)
+    return [attempts[number] for number in sorted(attempts)]
+
+
+def _newest_attempt(instance: Instance) -> AttemptStory:
+    return AttemptStory(
+        number=instance.attempt,
+        generation=instance.generation,
+        attempt_id=instance.attempt_id,
+        worker=instance.worker_name,
+        assigned_us=instance.assigned_us,
+        started_us=instance.started_us,
+        ended_us=instance.finished_us,
+        ended="success" if instance.state is State.SUCCESS else "running",
+    )
+
+
+def _ended_attempt(row: HistoryRow, instance: Instance) -> AttemptStory:
+    ending = _ENDINGS[row.kind]
+    if ending == "failed" and row.category == "lost":
+        ending = "lost"
+    failure = row.failure
+    return AttemptStory(
+        number=row.attempt,
+        generation=row.generation,
+        attempt_id=row.attempt_id,
+        worker=row.worker_name,
+        assigned_us=instance.assigned_us if row.attempt_id == instance.attempt_id else None,
+        started_us=row.started_us,
+        ended_us=row.at_us,
+        ended=ending,
+        code=row.code,
+        category=row.category,
+        message="" if failure is None else failure.message,
+        decision=row.sentence,
+        next_due_us=row.due_us,
+        chain=() if failure is None else failure.chain,
+        traceback="" if failure is None else failure.traceback,
+    )
+
+
+def _waits(instance: Instance) -> str:
+    if instance.hold is None:
+        return ""
+    return instance.reason or _HOLDS[instance.hold]
+
+
+def _next(instance: Instance, task: TaskRow | None) -> str:
+    state = instance.state
+    if state in TERMINAL_STATES:
+        return "nothing: it has ended; only a replay would run it again"
+    if state is State.BLOCKED:
+        return "it starts once everything upstream has ended"
+    if state is State.RUNNING:
+        if instance.cancel_requested_us is not None:
+            return f"attempt {instance.attempt} has been asked to end; then it is cancelled"
+        return f"attempt {instance.attempt} is running on {instance.worker_name or 'a worker'}"
+    attempt = instance.attempt + 1
+    if instance.hold is not None:
+        sentence = f"attempt {attempt} starts as soon as it can; it waits: {_waits(instance)}"
+    elif task is not None and task.paused:
+        sentence = f"attempt {attempt} is due at {format_instant(instance.due_us)}, but its task is paused"
+    else:
+        sentence = f"attempt {attempt} is due at {format_instant(instance.due_us)}"
+    if instance.expires_us is not None:
+        sentence += f"; it fails if it has not started by {format_instant(instance.expires_us)}"
+    return sentence

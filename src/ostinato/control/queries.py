@@ -1,0 +1,105 @@
+"""Questions about tasks and instances that change nothing."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+
+from ostinato.control.names import validate_name
+from ostinato.control.submit import task_not_found
+from ostinato.core.definition import TaskRef, TaskRow
+from ostinato.core.model import HistoryRow, Instance, OutputChunk
+from ostinato.errors import UserError
+from ostinato.store.batches import InstanceFilter, InstancePage, TriggerRow
+from ostinato.store.protocol import Store
+
+PAGE_MAX = 1_000
+OUTPUT_CHUNKS_MAX = 500
+
+
+async def list_tasks(store: Store, namespace: str | None, *, limit: int | None = None) -> list[TaskRow]:
+    """Tasks by namespace and name, all of them where `limit` is None; `namespace` None means every one."""
+    if namespace is not None:
+        validate_name(namespace, field="namespace")
+    rows: list[TaskRow] = []
+    after: TaskRef | None = None
+    while limit is None or len(rows) < limit:
+        wanted = PAGE_MAX if limit is None else min(PAGE_MAX, limit - len(rows))
+        page = await store.list_tasks(namespace, after=after, limit=wanted)
+        rows += page
+        if len(page) < wanted:
+            break
+        after = page[-1].ref
+    return rows
+
+
+async def get_task(store: Store, ref: TaskRef) -> TaskRow:
+    """The task as it stands. Raises ``INVALID_NAME``, ``TASK_NOT_FOUND`` with the closest name."""
+    validate_name(ref.namespace, field="namespace")
+    validate_name(ref.name, field="task")
+    row = (await store.get_tasks([ref])).get(ref)
+    if row is None:
+        raise await task_not_found(store, ref)
+    return row
+
+
+async def task_triggers(store: Store, ref: TaskRef) -> list[TriggerRow]:
+    """Triggers in force, earliest next fire first; those without a further fire last."""
+    rows = await store.triggers_of(ref)
+    return sorted(rows, key=lambda row: (row.next_us is None, row.next_us or 0, row.id))
+
+
+async def list_instances(
+    store: Store, where: InstanceFilter, *, cursor: str | None = None, limit: int = 50
+) -> InstancePage:
+    """One page of instances, newest first, without payload and result. Raises ``INVALID_VALUE``."""
+    if not 1 <= limit <= PAGE_MAX:
+        raise UserError("INVALID_VALUE", f"{limit} is not within 1 to {PAGE_MAX}", field="limit")
+    if where.namespace is not None:
+        validate_name(where.namespace, field="namespace")
+    if where.task is not None:
+        validate_name(where.task, field="task")
+    return await store.list_instances(where, cursor=cursor, limit=limit)
+
+
+async def get_instance(store: Store, instance_id: str) -> Instance:
+    """One whole instance. Raises ``INSTANCE_NOT_FOUND``."""
+    return (await get_instances(store, [instance_id]))[0]
+
+
+async def get_instances(store: Store, instance_ids: Sequence[str]) -> list[Instance]:
+    """Whole instances in the order asked for. Raises ``INSTANCE_NOT_FOUND`` for the first that is missing."""
+    known = [identifier for identifier in dict.fromkeys(instance_ids) if _may_exist(identifier)]
+    found = await store.get_instances(known)
+    for identifier in instance_ids:
+        if identifier not in found:
+            raise UserError(
+                "INSTANCE_NOT_FOUND",
+                f"no instance has the id {identifier!a}",
+                subject=ascii(identifier)[1:-1],
+                hint="finished instances are deleted after their retention",
+            )
+    return [found[identifier] for identifier in instance_ids]
+
+
+def _may_exist(identifier: str) -> bool:
+    # No id holds other characters, and not every database takes each of them as a parameter.
+    return identifier.isascii() and identifier.isalnum()
+
+
+async def get_history(store: Store, instance_id: str) -> list[HistoryRow]:
+    """History of an instance, oldest first. Raises ``INSTANCE_NOT_FOUND``."""
+    await get_instance(store, instance_id)
+    return await store.history(instance_id)
+
+
+async def read_output(
+    store: Store, instance_id: str, *, after: tuple[int, int] = (0, -1)
+) -> AsyncIterator[OutputChunk]:
+    """Output by (attempt, sequence), strictly after the pair `after`, until there is no more for now."""
+    while True:
+        chunks = await store.output(instance_id, after=after, limit=OUTPUT_CHUNKS_MAX)
+        for chunk in chunks:
+            yield chunk
+        if len(chunks) < OUTPUT_CHUNKS_MAX:
+            return
+        after = (chunks[-1].attempt, chunks[-1].sequence)

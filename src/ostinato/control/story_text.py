@@ -1,0 +1,110 @@
+"""The story of an instance as lines of text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ostinato.control.explain import AttemptStory, EventStory, Story
+from ostinato.core.instants import MILLISECOND, SECOND, format_duration, format_instant
+from ostinato.core.states import TERMINAL_STATES, State
+
+_INDENT = "    "
+_MESSAGE_LINES_MAX = 20
+
+
+def story_lines(story: Story, *, traceback: bool = False) -> list[str]:
+    """Lines for a terminal or a log; `traceback` adds those of the attempts. Never empty."""
+    lines = [*_head(story), ""]
+    lines += _happenings(story, traceback=traceback)
+    lines += [f"next: {story.next}"]
+    return lines
+
+
+def _head(story: Story) -> Iterator[str]:
+    yield f"instance {story.id}"
+    yield f"task     {story.namespace}/{story.task} (version {story.task_version})"
+    reason = f": {story.reason}" if story.reason else ""
+    yield f"state    {story.state}{reason}"
+    if story.fire_us is not None:
+        yield f"fired    for {format_instant(story.fire_us)}"
+    yield f"created  {format_instant(story.created_us)}, priority {story.priority}"
+    if story.key:
+        yield f"key      {story.key}"
+    if story.state not in TERMINAL_STATES and story.state is not State.RUNNING:
+        yield f"due      {format_instant(story.due_us)}"
+    if story.finished_us is not None:
+        took_us = story.finished_us - story.created_us
+        yield f"ended    {format_instant(story.finished_us)}, {_rounded(took_us)} after its creation"
+    if story.generation > 1:
+        yield f"replays  {story.generation - 1}"
+    if story.failures or story.lost:
+        yield f"counts   {_count(story.failures, story.max_retry)} failures, " + (
+            f"{_count(story.lost, story.max_lost)} lost attempts in this generation"
+        )
+    if story.cancel_requested_us is not None:
+        why = f": {story.cancel_reason}" if story.cancel_reason else ""
+        yield f"cancel   asked for at {format_instant(story.cancel_requested_us)}{why}"
+    if story.waits and story.waits != story.reason:
+        yield f"waits    {story.waits}"
+
+
+def _count(count: int, allowed: int | None) -> str:
+    return str(count) if allowed is None else f"{count} of {allowed + 1} allowed"
+
+
+def _happenings(story: Story, *, traceback: bool) -> Iterator[str]:
+    """Attempts and events in the order in which they happened."""
+    told: list[tuple[int, int, AttemptStory | EventStory]] = []
+    told += ((_moment(attempt), attempt.number, attempt) for attempt in story.attempts)
+    told += ((event.at_us, event.attempt, event) for event in story.events)
+    for _, _, entry in sorted(told, key=lambda entry: entry[:2]):
+        yield from _attempt(entry, traceback=traceback) if isinstance(entry, AttemptStory) else _event(entry)
+    if told:
+        yield ""
+
+
+def _moment(attempt: AttemptStory) -> int:
+    known = (attempt.ended_us, attempt.started_us, attempt.assigned_us)
+    return next((moment for moment in known if moment is not None), 0)
+
+
+def _attempt(attempt: AttemptStory, *, traceback: bool) -> Iterator[str]:
+    where = f" on {attempt.worker}" if attempt.worker else ""
+    yield f"attempt {attempt.number}{where}: {attempt.ended}{_run_time(attempt)}"
+    if attempt.started_us is not None:
+        yield f"{_INDENT}started {format_instant(attempt.started_us)}"
+    if attempt.ended_us is not None:
+        yield f"{_INDENT}ended   {format_instant(attempt.ended_us)}"
+    if attempt.code:
+        yield f"{_INDENT}failure {attempt.code} ({attempt.category})"
+        yield from _indented(attempt.message)
+    for cause in attempt.chain[1:]:
+        yield f"{_INDENT}caused by {cause.class_name}: {cause.message.partition(chr(10))[0]}"
+    if traceback and attempt.traceback:
+        yield from (_INDENT * 2 + line for line in attempt.traceback.rstrip().splitlines())
+    if attempt.decision:
+        yield f"{_INDENT}decided {attempt.decision}"
+
+
+def _run_time(attempt: AttemptStory) -> str:
+    if attempt.started_us is None or attempt.ended_us is None:
+        return ""
+    return f" after {_rounded(attempt.ended_us - attempt.started_us)}"
+
+
+def _indented(message: str) -> Iterator[str]:
+    lines = message.rstrip().splitlines()
+    for line in lines[:_MESSAGE_LINES_MAX]:
+        yield _INDENT * 2 + line
+    if len(lines) > _MESSAGE_LINES_MAX:
+        yield f"{_INDENT * 2}… {len(lines) - _MESSAGE_LINES_MAX} more lines"
+
+
+def _event(event: EventStory) -> Iterator[str]:
+    by = f" (by {event.by})" if event.by and event.by not in event.sentence else ""
+    yield f"{format_instant(event.at_us)} {event.kind}: {event.sentence}{by}"
+
+
+def _rounded(duration_us: int) -> str:
+    unit = MILLISECOND if abs(duration_us) < 10 * SECOND else SECOND
+    return format_duration(duration_us // unit * unit)

@@ -1,0 +1,244 @@
+"""Submit: turn requests to run a task into instances, all or none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import blake2b
+from random import Random
+from typing import NamedTuple
+
+import msgspec
+
+from ostinato.control.apply import validate_priority
+from ostinato.control.names import did_you_mean, validate_key, validate_name
+from ostinato.control.parameters import check_parameters
+from ostinato.core.definition import TaskDefinition, TaskRef, TaskRow
+from ostinato.core.failure.text import cut_text
+from ostinato.core.ids import new_id
+from ostinato.core.instants import DAY, DURATION_MAX_US, INSTANT_MAX_US, INSTANT_MIN_US
+from ostinato.core.model import Instance
+from ostinato.core.payload import (
+    PAYLOAD_BYTES_MAX,
+    canonical_json,
+    check_json_object,
+    merge_objects,
+    require_size,
+)
+from ostinato.core.states import State
+from ostinato.errors import ConflictError, UnavailableError, UserError
+from ostinato.store.batches import Submission, SubmitReceipt
+from ostinato.store.protocol import Store
+
+#: Design section 11: an idempotency key is live so long from the creation of its instance.
+KEY_LIFETIME_US = DAY
+#: Names that a "did you mean" chooses from.
+_CLOSE_NAMES_MAX = 1_000
+_REASON_BYTES_MAX = 1_000
+
+
+class SubmitRequest(msgspec.Struct, kw_only=True, frozen=True):
+    """What somebody wants run. `delay_us` and `due_us` exclude each other; neither means now."""
+
+    task: str
+    namespace: str = "default"
+    #: A JSON object; for a Python task its arguments by name. Merged over the task's own payload.
+    payload: bytes = b"{}"
+    #: Empty: none. While the key lives, an equal request is answered with the instance that exists.
+    key: str = ""
+    delay_us: int | None = None
+    due_us: int | None = None
+    #: None: the task's.
+    priority: int | None = None
+    #: Said of the instance while it waits, such as who started it by hand.
+    reason: str = ""
+
+
+class _Resolved(NamedTuple):
+    """What all submissions of one task share."""
+
+    row: TaskRow
+    defaults: bytes
+    default_names: frozenset[str]
+
+
+async def submit(
+    store: Store, submissions: Sequence[SubmitRequest], *, now_us: int, rng: Random
+) -> list[SubmitReceipt]:
+    """Insert an instance for each request; receipts in the same order, empty for none.
+
+    `now_us` is the store's time. An instant in the past means now. The instance pins the newest version of
+    its task. Each check is made before anything is written: ``TASK_NOT_FOUND``, ``TASK_DISABLED``,
+    ``INVALID_NAME``, ``INVALID_VALUE``, ``INVALID_DURATION``, ``INVALID_INSTANT``, ``INVALID_PAYLOAD``,
+    ``PAYLOAD_TOO_LARGE``; with several requests the error's subject is ``submissions[n]``.
+    ``KEY_CONFLICT`` says that a key is live with another payload: with several requests the others have been
+    accepted, as the message says. Source: design sections 5 and 11; I5, I8, C141.
+    """
+    tasks = await _resolve(store, submissions)
+    rows = [
+        _prepare(request, tasks, now_us=now_us, rng=rng, position=index if len(submissions) > 1 else None)
+        for index, request in enumerate(submissions)
+    ]
+    if not rows:
+        return []
+    receipts = await _insert(store, rows)
+    answered = [
+        SubmitReceipt(
+            instance_id=receipt.instance_id,
+            # A repeat after a lost answer finds our own row, which this call has created all the same.
+            created=receipt.instance_id == row.instance.id,
+            conflict=receipt.conflict,
+        )
+        for row, receipt in zip(rows, receipts, strict=True)
+    ]
+    _refuse_conflicts(rows, answered)
+    return answered
+
+
+async def _resolve(store: Store, submissions: Sequence[SubmitRequest]) -> dict[TaskRef, _Resolved]:
+    refs: dict[TaskRef, None] = {}
+    for request in submissions:
+        ref = TaskRef(request.namespace, request.task)
+        if ref not in refs:
+            validate_name(request.namespace, field="namespace")
+            validate_name(request.task, field="task")
+            refs[ref] = None
+    rows = await store.get_tasks([*refs])
+    for ref in refs:
+        row = rows.get(ref)
+        if row is None:
+            raise await task_not_found(store, ref)
+        if row.disabled:
+            raise ConflictError(
+                "TASK_DISABLED",
+                f"task {ref} is disabled and accepts no submissions",
+                subject=str(ref),
+                hint="enable it first",
+            )
+    return {ref: _resolved(row) for ref, row in rows.items()}
+
+
+def _resolved(row: TaskRow) -> _Resolved:
+    defaults = bytes(row.definition.payload)
+    return _Resolved(row, defaults, frozenset(check_json_object(defaults)))
+
+
+async def task_not_found(store: Store, ref: TaskRef) -> UserError:
+    """The error for a task that does not exist, with the closest name that does."""
+    rows = await store.list_tasks(ref.namespace, after=None, limit=_CLOSE_NAMES_MAX)
+    hint = did_you_mean(ref.name, (row.ref.name for row in rows))
+    if not rows:
+        hint = f"namespace {ref.namespace} has no tasks; apply or start a worker with the app that has it"
+    return UserError("TASK_NOT_FOUND", f"task {ref} does not exist", subject=str(ref), hint=hint)
+
+
+def _prepare(
+    request: SubmitRequest,
+    tasks: dict[TaskRef, _Resolved],
+    *,
+    now_us: int,
+    rng: Random,
+    position: int | None,
+) -> Submission:
+    task = tasks[TaskRef(request.namespace, request.task)]
+    try:
+        return _submission(request, task, now_us=now_us, rng=rng)
+    except UserError as error:
+        if position is None:
+            raise
+        raise UserError(
+            error.code,
+            error.message,
+            subject=f"submissions[{position}]",
+            field=f"submissions[{position}].{error.field}" if error.field else f"submissions[{position}]",
+            hint=error.hint,
+        ) from None
+
+
+def _submission(request: SubmitRequest, task: _Resolved, *, now_us: int, rng: Random) -> Submission:
+    definition = task.row.definition
+    payload = _checked_payload(request.payload, task)
+    due_us = _due_us(request, now_us)
+    if request.priority is not None:
+        validate_priority(request.priority)
+    request_hash = ""
+    if request.key:
+        validate_key(request.key)
+        request_hash = blake2b(canonical_json(request.payload), digest_size=16).hexdigest()
+    return Submission(
+        instance=Instance(
+            id=new_id(now_us, rng),
+            namespace=request.namespace,
+            task=request.task,
+            task_version=task.row.version,
+            partition=task.row.partition,
+            state=State.PENDING,
+            priority=definition.priority if request.priority is None else request.priority,
+            due_us=due_us,
+            created_us=now_us,
+            payload=payload,
+            reason=cut_text(request.reason, _REASON_BYTES_MAX) if request.reason else "",
+            expires_us=_expires_us(definition, due_us),
+            key=request.key,
+        ),
+        key=request.key,
+        request_hash=request_hash,
+        key_expires_us=now_us + KEY_LIFETIME_US if request.key else 0,
+    )
+
+
+def _checked_payload(payload: bytes, task: _Resolved) -> bytes:
+    definition = task.row.definition
+    given = check_json_object(payload)
+    check_parameters(definition.executor, task.default_names | given.keys(), subject=str(definition.ref))
+    merged = merge_objects(task.defaults, payload)
+    require_size(merged, field="payload", limit_bytes=PAYLOAD_BYTES_MAX)
+    return merged
+
+
+def _due_us(request: SubmitRequest, now_us: int) -> int:
+    if request.delay_us is not None:
+        if request.due_us is not None:
+            raise UserError("INVALID_VALUE", "give a delay or an instant, not both", field="at")
+        if not 0 <= request.delay_us <= DURATION_MAX_US:
+            raise UserError("INVALID_DURATION", "the delay is not within 0s to 100 years", field="delay")
+        return min(now_us + request.delay_us, INSTANT_MAX_US)
+    if request.due_us is None:
+        return now_us
+    if not INSTANT_MIN_US <= request.due_us <= INSTANT_MAX_US:
+        raise UserError("INVALID_INSTANT", "the instant is outside the years 1 to 9999", field="at")
+    # An instant long past would otherwise overtake work that has waited for its turn.
+    return max(request.due_us, now_us)
+
+
+def _expires_us(definition: TaskDefinition, due_us: int) -> int | None:
+    return None if definition.queue_timeout_us is None else due_us + definition.queue_timeout_us
+
+
+async def _insert(store: Store, rows: Sequence[Submission]) -> list[SubmitReceipt]:
+    try:
+        return await store.submit(rows)
+    except UnavailableError as error:
+        if error.code != "DATABASE_UNAVAILABLE":
+            raise
+    # Nobody knows whether the rows were committed. Repeating the same ids is safe (C141), and settles it.
+    return await store.submit(rows)
+
+
+def _refuse_conflicts(rows: Sequence[Submission], receipts: Sequence[SubmitReceipt]) -> None:
+    conflicts = [index for index, receipt in enumerate(receipts) if receipt.conflict]
+    if not conflicts:
+        return
+    first = conflicts[0]
+    message = (
+        f"key {rows[first].key!r} is live with another payload, of instance {receipts[first].instance_id}"
+    )
+    if len(rows) > 1:
+        accepted = len(rows) - len(conflicts)
+        message = f"submissions[{first}]: {message}; {accepted} of the {len(rows)} submissions are accepted"
+    raise ConflictError(
+        "KEY_CONFLICT",
+        message,
+        subject=receipts[first].instance_id,
+        field="key",
+        hint="repeat the same payload, or use another key",
+    )

@@ -1,0 +1,323 @@
+"""The app: declares tasks, registers them with the scheduler, submits them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar, Unpack, cast, overload
+
+from ostinato.clock import Clock
+from ostinato.control.names import validate_name
+from ostinato.control.submit import SubmitRequest
+from ostinato.core.definition import ExecutorSpec, HttpSpec, ShellSpec, TaskDefinition, TaskRef
+from ostinato.core.instants import parse_duration
+from ostinato.core.payload import encode_payload
+from ostinato.errors import UserError
+from ostinato.sdk.client import OpenStore, database_url
+from ostinato.sdk.context import Context
+from ostinato.sdk.declaration import TaskOptions, make_definition
+from ostinato.sdk.decorator import TaskDecorator
+from ostinato.sdk.gateway import Gateway
+from ostinato.sdk.handle import Handle
+from ostinato.sdk.retry import Duration
+from ostinato.sdk.submission import NOW, Submission, SubmitOptions
+from ostinato.sdk.task import AsyncTask, DeclaredTask, Task, read_function
+from ostinato.store.batches import ApplyReceipt, SubmitReceipt
+
+P = ParamSpec("P")
+R = TypeVar("R")
+AnyTask: TypeAlias = DeclaredTask | str
+
+
+class App:
+    """A set of tasks in one namespace, and the way to submit them.
+
+    `url` is the database that the scheduler uses (``sqlite:///…``); without it ``OSTINATO_URL``, then
+    ``OSTINATO_DATABASE``, then the scheduler's own default ``sqlite:///ostinato.db``. Nothing is opened
+    before the first call that needs it. `name` is what the history says of requests made through this app.
+    Raises ``INVALID_NAME`` and, for a URL that is no database's, ``INVALID_SETTING``.
+    """
+
+    def __init__(self, name: str, url: str | None = None, *, namespace: str = "default") -> None:
+        validate_name(name, field="name")
+        validate_name(namespace, field="namespace")
+        if url is not None:
+            database_url(url)
+        self.name = name
+        self.namespace = namespace
+        #: Python tasks, which a worker can run.
+        self.registered: dict[TaskRef, Task[..., Any]] = {}
+        self._declared: dict[TaskRef, DeclaredTask] = {}
+        self._gateway = Gateway(url, self.definitions)
+
+    def __repr__(self) -> str:
+        return f"<App {self.name}, {len(self._declared)} tasks>"
+
+    # ── declare ───────────────────────────────────────────────────────────────────────────────────────
+
+    @overload
+    def task(
+        self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /
+    ) -> AsyncTask[P, R]: ...
+
+    @overload
+    def task(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
+
+    @overload
+    def task(self, function: Callable[Concatenate[Context, P], R], /) -> Task[P, R]: ...
+
+    @overload
+    def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
+
+    @overload
+    def task(self, /, *, name: str | None = None, **options: Unpack[TaskOptions]) -> TaskDecorator: ...
+
+    def task(
+        self,
+        function: Callable[..., Any] | None = None,
+        /,
+        *,
+        name: str | None = None,
+        **options: Unpack[TaskOptions],
+    ) -> Any:
+        """Declare a function as a task; as ``@app.task`` or ``@app.task(cron=…, retry=…)``.
+
+        `name` is the function's own where none is given; the options are those of `TaskOptions`. The result
+        is still callable as the function. Raises ``INVALID_NAME`` for a name that is taken, ``INVALID_VALUE``
+        for a function that cannot travel by name, and as ``validate_definition``.
+        """
+        if function is None:
+            return cast(TaskDecorator, lambda target: self._declare_python(target, name, options=options))
+        return self._declare_python(function, name, options=options)
+
+    def shell(
+        self,
+        name: str,
+        command: str | Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        directory: str = "",
+        **options: Unpack[TaskOptions],
+    ) -> DeclaredTask:
+        """Declare a command: a text runs through ``/bin/sh -c``, a list as it stands."""
+        spec = ShellSpec(
+            command=command if isinstance(command, str) else tuple(command),
+            env=dict(env or {}),
+            directory=directory,
+        )
+        return self._declare(name, spec, options=options)
+
+    def http(
+        self,
+        name: str,
+        method: str,
+        *,
+        url: str,
+        headers: Mapping[str, str] | None = None,
+        body: str = "",
+        success_status: Sequence[str] = ("2xx",),
+        connect_timeout: Duration = 10,
+        read_timeout: Duration = 60,
+        follow_redirects: bool = False,
+        **options: Unpack[TaskOptions],
+    ) -> DeclaredTask:
+        """Declare an HTTP request; statuses as ``200``, ``2xx`` or ``200-204`` say what is a success."""
+        spec = HttpSpec(
+            method=method.upper(),
+            url=url,
+            headers=dict(headers or {}),
+            body=body,
+            success_status=tuple(success_status),
+            connect_timeout_us=parse_duration(connect_timeout, field="http.connect_timeout"),
+            read_timeout_us=parse_duration(read_timeout, field="http.read_timeout"),
+            follow_redirects=follow_redirects,
+        )
+        return self._declare(name, spec, options=options)
+
+    def definitions(self) -> list[TaskDefinition]:
+        """Definitions of all tasks, in the order of their declaration."""
+        return [task.definition for task in self._declared.values()]
+
+    def _declare_python(
+        self, function: Callable[..., Any], name: str | None, *, options: TaskOptions
+    ) -> Task[..., Any]:
+        ref = self._ref(name if name is not None else getattr(function, "__name__", ""))
+        signature = read_function(function, subject=str(ref))
+        is_async = inspect.iscoroutinefunction(function)
+        # The app's name stands for the module, which has another name when it is run as a script (C041).
+        call = f"{self.name}:{getattr(function, '__qualname__', ref.name)}"
+        spec = signature.spec(call, is_async=is_async)
+        payload = signature.encode_object(options.get("payload", {}), partial=True)
+        definition = make_definition(ref, spec, options=options, payload=payload)
+        kind = AsyncTask if is_async else Task
+        task: Task[..., Any] = kind(self, definition, function=function, signature=signature)
+        self._add(task, same_as=function)
+        self.registered[ref] = task
+        return task
+
+    def _declare(self, name: str, spec: ExecutorSpec, *, options: TaskOptions) -> DeclaredTask:
+        payload = encode_payload(dict(options.get("payload", {})))
+        task = DeclaredTask(self, make_definition(self._ref(name), spec, options=options, payload=payload))
+        self._add(task, same_as=None)
+        return task
+
+    def _ref(self, name: str) -> TaskRef:
+        validate_name(name, field="name")
+        return TaskRef(self.namespace, name)
+
+    def _add(self, task: DeclaredTask, *, same_as: Callable[..., Any] | None) -> None:
+        earlier = self._declared.get(task.ref)
+        if earlier is not None and not _is_redeclaration(earlier, same_as):
+            raise UserError(
+                "INVALID_NAME",
+                f"task {task.ref} is declared twice",
+                subject=str(task.ref),
+                field="name",
+                hint="give one of them another name",
+            )
+        self._declared[task.ref] = task
+
+    # ── apply ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def apply(self) -> list[ApplyReceipt]:
+        """Register all definitions with the scheduler's database; unchanged ones make no new version.
+
+        The first submission of a process does it by itself. Raises ``DATABASE_UNAVAILABLE``.
+        """
+        return self._gateway.client.call(self._gateway.apply)
+
+    async def apply_async(self) -> list[ApplyReceipt]:
+        """As `apply`."""
+        return await self._gateway.client.call_async(self._gateway.apply)
+
+    # ── submit ────────────────────────────────────────────────────────────────────────────────────────
+
+    def submit(
+        self,
+        task: AnyTask,
+        payload: Mapping[str, object] | None = None,
+        *,
+        key: str | None = None,
+        delay: Duration | None = None,
+        at: datetime | None = None,
+        priority: int | None = None,
+    ) -> Handle[Any]:
+        """Submit a task by its name or object, with its arguments by name. See `SubmitOptions`.
+
+        Raises ``TASK_NOT_FOUND``, ``TASK_DISABLED``, ``INVALID_PAYLOAD``, ``PAYLOAD_TOO_LARGE``,
+        ``KEY_CONFLICT``, ``DATABASE_UNAVAILABLE`` and those of wrong options, naming the field.
+        """
+        options = SubmitOptions(key=key, delay=delay, at=at, priority=priority)
+        return self.submit_request(
+            self._request(task, payload or {}, options=options), decode=self._decoder(task)
+        )
+
+    async def submit_async(
+        self,
+        task: AnyTask,
+        payload: Mapping[str, object] | None = None,
+        *,
+        key: str | None = None,
+        delay: Duration | None = None,
+        at: datetime | None = None,
+        priority: int | None = None,
+    ) -> Handle[Any]:
+        """As `submit`."""
+        options = SubmitOptions(key=key, delay=delay, at=at, priority=priority)
+        request = self._request(task, payload or {}, options=options)
+        return await self.submit_request_async(request, decode=self._decoder(task))
+
+    def submit_many(
+        self, task: AnyTask, entries: Sequence[Mapping[str, object] | Submission]
+    ) -> list[Handle[Any]]:
+        """Submit many instances of one task at once, all or none; handles in the same order.
+
+        An entry is a payload, or a ``Submission`` with options of its own. Errors name ``submissions[n]``.
+        """
+        requests = self._requests(task, entries)
+        receipts = self._gateway.client.call(lambda store: self._gateway.submit(store, requests))
+        return [self._handle(receipt, self._decoder(task)) for receipt in receipts]
+
+    async def submit_many_async(
+        self, task: AnyTask, entries: Sequence[Mapping[str, object] | Submission]
+    ) -> list[Handle[Any]]:
+        """As `submit_many`."""
+        requests = self._requests(task, entries)
+        receipts = await self._gateway.client.call_async(lambda store: self._gateway.submit(store, requests))
+        return [self._handle(receipt, self._decoder(task)) for receipt in receipts]
+
+    def submit_request(
+        self, request: SubmitRequest, *, decode: Callable[[bytes], object] | None
+    ) -> Handle[Any]:
+        """Submit what has been checked and encoded already; what tasks call."""
+        receipts = self._gateway.client.call(lambda store: self._gateway.submit(store, [request]))
+        return self._handle(receipts[0], decode)
+
+    async def submit_request_async(
+        self, request: SubmitRequest, *, decode: Callable[[bytes], object] | None
+    ) -> Handle[Any]:
+        """As `submit_request`."""
+        receipts = await self._gateway.client.call_async(lambda store: self._gateway.submit(store, [request]))
+        return self._handle(receipts[0], decode)
+
+    def handle(self, instance_id: str) -> Handle[Any]:
+        """Handle on an instance that is known by its id; its existence is checked when it is used."""
+        return Handle(self._gateway.client, instance_id, created=False, by=self.name)
+
+    def _requests(
+        self, task: AnyTask, entries: Sequence[Mapping[str, object] | Submission]
+    ) -> list[SubmitRequest]:
+        requests: list[SubmitRequest] = []
+        for index, entry in enumerate(entries):
+            payload, options = (
+                (entry.payload, entry.options) if isinstance(entry, Submission) else (entry, NOW)
+            )
+            try:
+                requests.append(self._request(task, payload, options=options))
+            except UserError as error:
+                field = f"submissions[{index}]" + (f".{error.field}" if error.field else "")
+                raise UserError(
+                    error.code, error.message, subject=error.subject, field=field, hint=error.hint
+                ) from None
+        return requests
+
+    def _request(
+        self, task: AnyTask, payload: Mapping[str, object], *, options: SubmitOptions
+    ) -> SubmitRequest:
+        known = self._declared.get(TaskRef(self.namespace, task)) if isinstance(task, str) else task
+        if known is not None:
+            return options.request(known.ref, known.encode_object(payload))
+        return options.request(self._ref(str(task)), encode_payload(dict(payload)))
+
+    def _decoder(self, task: AnyTask) -> Callable[[bytes], object] | None:
+        known = self._declared.get(TaskRef(self.namespace, task)) if isinstance(task, str) else task
+        return None if known is None else known.decoder
+
+    def _handle(self, receipt: SubmitReceipt, decode: Callable[[bytes], object] | None) -> Handle[Any]:
+        client = self._gateway.client
+        return Handle(client, receipt.instance_id, created=receipt.created, by=self.name, decode=decode)
+
+    # ── connection ────────────────────────────────────────────────────────────────────────────────────
+
+    def use_store(self, open_store: OpenStore, *, clock: Clock | None = None) -> None:
+        """Ask this store from now on instead of the URL's; for tests and for embedding a scheduler.
+
+        `open_store` is awaited on the app's own loop with the clock that the app waits by.
+        """
+        self._gateway.use_store(open_store, clock=clock)
+
+    def close(self) -> None:
+        """Close the connection and its thread; idempotent, and done by itself at the end of the process.
+
+        A later call opens a new one.
+        """
+        self._gateway.client.close()
+
+
+def _is_redeclaration(earlier: DeclaredTask, function: Callable[..., Any] | None) -> bool:
+    """A module that is loaded again, or a notebook's cell that is run again, replaces its own tasks."""
+    if function is None or not isinstance(earlier, Task):
+        return False
+    old = earlier.function
+    return (old.__module__, old.__qualname__) == (function.__module__, function.__qualname__)

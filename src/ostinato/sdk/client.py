@@ -1,0 +1,201 @@
+"""The way from user code to a database: one event loop in a thread of its own, and the store on it.
+
+Both are made on first use, once per process: after a fork the child makes its own and never touches its
+parent's (C081). Synchronous calls wait for the loop's answer, asynchronous ones await it, so one connection
+serves both, whatever loop the caller runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from random import Random, SystemRandom
+from typing import Any, ParamSpec, TypeAlias, TypeVar
+from weakref import WeakSet
+
+from ostinato.clock import Clock, SystemClock
+from ostinato.errors import UserError
+from ostinato.store.protocol import Store
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+#: Makes an open store on the running loop. The clock is the one that its waits are told in.
+OpenStore: TypeAlias = Callable[[Clock], Awaitable[Store]]
+
+DEFAULT_URL = "sqlite:///ostinato.db"
+#: In this order; the second is what the scheduler reads.
+_URL_VARIABLES = ("OSTINATO_URL", "OSTINATO_DATABASE")
+
+
+def database_url(url: str | None) -> str:
+    """`url`, or ``OSTINATO_URL``, or ``OSTINATO_DATABASE``, or the scheduler's own default.
+
+    Raises ``INVALID_SETTING`` naming the source of an address that is no database's.
+    """
+    source, value = "url", url
+    for variable in _URL_VARIABLES:
+        if value is None and os.environ.get(variable):
+            source, value = variable, os.environ[variable]
+    value = DEFAULT_URL if value is None else value
+    if value.startswith(("http://", "https://")):
+        raise UserError(
+            "INVALID_SETTING",
+            "this version talks to the database itself, not to an HTTP address",
+            field=source,
+            hint=f"give the database URL that the scheduler uses, such as {DEFAULT_URL}",
+        )
+    return value
+
+
+class DatabaseClient:
+    """Calls of a ``Store`` from any thread and any event loop."""
+
+    def __init__(
+        self, open_store: OpenStore, *, clock: Clock | None = None, rng: Random | None = None
+    ) -> None:
+        """`clock` and `rng` are the machine's unless a test gives its own."""
+        self.clock: Clock = SystemClock() if clock is None else clock
+        self.rng: Random = SystemRandom() if rng is None else rng
+        self._open_store = open_store
+        self._lock = threading.Lock()
+        self._session: _Session | None = None
+        _clients.add(self)
+
+    def call(self, verb: Callable[[Store], Coroutine[Any, Any, T]]) -> T:
+        """Run `verb` on the store and return what it returns; blocks the calling thread."""
+        future = self._start(verb)
+        try:
+            return future.result()
+        except BaseException:
+            # An interrupt ends the wait, and with it the work that nobody waits for any more.
+            future.cancel()
+            raise
+
+    async def call_async(self, verb: Callable[[Store], Coroutine[Any, Any, T]]) -> T:
+        """Run `verb` on the store and return what it returns; the caller's loop goes on meanwhile."""
+        return await asyncio.wrap_future(self._start(verb))
+
+    def close(self) -> None:
+        """Close the store and end the thread; idempotent. A later call opens both anew."""
+        with self._lock:
+            session, self._session = self._session, None
+        if session is not None and session.pid == os.getpid():
+            session.close()
+
+    def _start(self, verb: Callable[[Store], Coroutine[Any, Any, T]]) -> Future[T]:
+        with self._lock:
+            if self._session is None:
+                self._session = _Session(partial(self._open_store, self.clock))
+            return self._session.start(verb)
+
+    def forget_parent(self) -> None:
+        """In a forked child: leave everything that belongs to the parent alone."""
+        self._lock = threading.Lock()
+        if self._session is not None:
+            # Closing would send the child's goodbye on the parent's connection, and so would collecting it.
+            _of_parents.append(self._session)
+            self._session = None
+
+
+class _Session:
+    """One loop thread and the store on it, in one process."""
+
+    def __init__(self, open_store: Callable[[], Awaitable[Store]]) -> None:
+        self.pid = os.getpid()
+        self._open_store = open_store
+        self._opening: asyncio.Task[Store] | None = None
+        self._loop = asyncio.new_event_loop()
+        self._loop.set_default_executor(_ThreadPerCall())
+        self._thread = threading.Thread(target=self._run, name="ostinato-client", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._loop.run_forever()
+        finally:
+            self._loop.close()
+
+    def start(self, verb: Callable[[Store], Coroutine[Any, Any, T]]) -> Future[T]:
+        return asyncio.run_coroutine_threadsafe(self._with_store(verb), self._loop)
+
+    async def _with_store(self, verb: Callable[[Store], Coroutine[Any, Any, T]]) -> T:
+        return await verb(await self._store())
+
+    async def _store(self) -> Store:
+        if self._opening is None:
+            self._opening = asyncio.ensure_future(self._opened())
+        opening = self._opening
+        try:
+            # Whoever gives up waiting does not take the store away from the others.
+            return await asyncio.shield(opening)
+        except BaseException:
+            if self._opening is opening and opening.done():
+                self._opening = None
+            raise
+
+    async def _opened(self) -> Store:
+        return await self._open_store()
+
+    def close(self) -> None:
+        asyncio.run_coroutine_threadsafe(self._shut_down(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+
+    async def _shut_down(self) -> None:
+        """End what is under way, then close the store."""
+        others = [task for task in asyncio.all_tasks() if task not in (asyncio.current_task(), self._opening)]
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        if self._opening is not None:
+            opened = (await asyncio.gather(self._opening, return_exceptions=True))[0]
+            if not isinstance(opened, BaseException):
+                await opened.close()
+
+
+class _ThreadPerCall(ThreadPoolExecutor):
+    """Runs each call in a thread of its own.
+
+    A pool refuses work once the interpreter has begun to end, which is just when an adapter that joins its
+    threads in an executor is to be closed.
+    """
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        future: Future[T] = Future()
+
+        def run() -> None:
+            if not future.set_running_or_notify_cancel():
+                return
+            try:
+                result = fn(*args, **kwargs)
+            except BaseException as error:  # noqa: BLE001 - not hidden: raised where the call is awaited
+                future.set_exception(error)
+            else:
+                future.set_result(result)
+
+        threading.Thread(target=run, name="ostinato-client-call", daemon=True).start()
+        return future
+
+
+_clients: WeakSet[DatabaseClient] = WeakSet()
+_of_parents: list[_Session] = []
+
+
+def _after_fork() -> None:
+    for client in list(_clients):
+        client.forget_parent()
+
+
+def _at_exit() -> None:
+    for client in list(_clients):
+        client.close()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+atexit.register(_at_exit)

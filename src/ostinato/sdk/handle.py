@@ -1,0 +1,157 @@
+"""A handle on one submitted instance: its state, its result, its end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, TypeVar, cast
+
+from ostinato.control.cancel import cancel
+from ostinato.control.explain import Story, story
+from ostinato.control.queries import get_instance
+from ostinato.control.requests import Asker, require_ok
+from ostinato.core.failure.failure import Failure
+from ostinato.core.instants import MILLISECOND, format_duration, parse_duration
+from ostinato.core.model import Instance
+from ostinato.core.payload import decode_json
+from ostinato.core.states import TERMINAL_STATES, State
+from ostinato.errors import OstinatoError, UnavailableError
+from ostinato.sdk.client import DatabaseClient
+from ostinato.sdk.retry import Duration
+from ostinato.store.protocol import Store
+
+R_co = TypeVar("R_co", covariant=True)
+
+_WAIT_FIRST_US = 10 * MILLISECOND
+_WAIT_LONGEST_US = 250 * MILLISECOND
+
+
+class InstanceFailed(OstinatoError):
+    """The instance ended without success, so there is no result.
+
+    `state` is ``failed``, ``cancelled`` or ``skipped``; `failure` is that of the newest failed attempt, None
+    where none failed. `code` of the error is ``INSTANCE_FAILED``; the failure has its own.
+    """
+
+    def __init__(self, instance: Instance) -> None:
+        self.state = instance.state
+        self.failure: Failure | None = instance.failure
+        why = instance.reason
+        if instance.failure is not None and instance.state is State.FAILED:
+            why = f"{instance.failure.code}: {instance.failure.message}"
+            if instance.reason and instance.reason not in why:
+                why += f"; {instance.reason}"
+        super().__init__(
+            "INSTANCE_FAILED",
+            f"instance {instance.id} of {instance.ref} is {instance.state}" + (f": {why}" if why else ""),
+            subject=instance.id,
+            hint=f"`ostinato instance show {instance.id}` tells its story",
+        )
+
+
+class Handle(Generic[R_co]):
+    """Follows one instance. Each method has an ``_async`` twin.
+
+    `created` says whether the submission made the instance; False where its key was live already.
+    """
+
+    def __init__(
+        self,
+        client: DatabaseClient,
+        instance_id: str,
+        *,
+        created: bool = True,
+        by: str = "",
+        decode: Callable[[bytes], object] | None = None,
+    ) -> None:
+        self.id = instance_id
+        self.created = created
+        self._client = client
+        self._by = by
+        self._decode = decode
+
+    def __repr__(self) -> str:
+        return f"<Handle of instance {self.id}>"
+
+    def status(self) -> State:
+        """State of the instance, a text such as ``"running"``. Raises ``INSTANCE_NOT_FOUND``."""
+        return self._client.call(self._status)
+
+    async def status_async(self) -> State:
+        """As `status`."""
+        return await self._client.call_async(self._status)
+
+    def result(self, timeout: Duration | None = None) -> R_co:
+        """What the task returned, once it has; its declared type where it names one.
+
+        Waits at most `timeout` (None: as long as it takes; 0: not at all) and then raises
+        ``RESULT_NOT_READY``. Raises ``InstanceFailed`` if the instance ended otherwise, and
+        ``INSTANCE_NOT_FOUND`` once its retention is over.
+        """
+        wait_us = None if timeout is None else parse_duration(timeout, field="timeout")
+        return self._client.call(lambda store: self._result(store, wait_us))
+
+    async def result_async(self, timeout: Duration | None = None) -> R_co:
+        """As `result`."""
+        wait_us = None if timeout is None else parse_duration(timeout, field="timeout")
+        return await self._client.call_async(lambda store: self._result(store, wait_us))
+
+    def cancel(self, reason: str = "") -> None:
+        """Ask for the end of the instance, and return once the scheduler has taken note.
+
+        What waits is cancelled then; what runs is asked to end. A second call changes nothing. Raises
+        ``INSTANCE_TERMINAL`` if it has ended otherwise, and ``SCHEDULER_UNREACHABLE`` if nobody answers; the
+        request stays recorded then.
+        """
+        self._client.call(lambda store: self._cancel(store, reason))
+
+    async def cancel_async(self, reason: str = "") -> None:
+        """As `cancel`."""
+        await self._client.call_async(lambda store: self._cancel(store, reason))
+
+    def story(self) -> Story:
+        """Each attempt, which rule decided, what comes next and when. Raises ``INSTANCE_NOT_FOUND``."""
+        return self._client.call(lambda store: story(store, self.id))
+
+    async def story_async(self) -> Story:
+        """As `story`."""
+        return await self._client.call_async(lambda store: story(store, self.id))
+
+    async def _status(self, store: Store) -> State:
+        return (await get_instance(store, self.id)).state
+
+    async def _cancel(self, store: Store, reason: str) -> None:
+        asker = Asker(clock=self._client.clock, rng=self._client.rng, by=self._by)
+        require_ok((await cancel(store, [self.id], asker=asker, reason=reason))[0])
+
+    async def _result(self, store: Store, wait_us: int | None) -> R_co:
+        clock = self._client.clock
+        deadline_us = None if wait_us is None else clock.boot_us() + wait_us
+        interval_us = _WAIT_FIRST_US
+        while True:
+            instance = await get_instance(store, self.id)
+            if instance.state in TERMINAL_STATES:
+                return self._result_of(instance)
+            now_us = clock.boot_us()
+            if deadline_us is not None and now_us >= deadline_us:
+                raise _not_ready(instance, wait_us or 0)
+            until_us = now_us + interval_us
+            await clock.sleep_until_us(until_us if deadline_us is None else min(until_us, deadline_us))
+            interval_us = min(interval_us * 2, _WAIT_LONGEST_US)
+
+    def _result_of(self, instance: Instance) -> R_co:
+        if instance.state is not State.SUCCESS:
+            raise InstanceFailed(instance)
+        encoded = b"null" if instance.result is None else instance.result
+        decode = decode_json if self._decode is None else self._decode
+        return cast(R_co, decode(encoded))
+
+
+def _not_ready(instance: Instance, waited_us: int) -> UnavailableError:
+    held = f" ({instance.reason})" if instance.reason else ""
+    return UnavailableError(
+        "RESULT_NOT_READY",
+        f"instance {instance.id} of {instance.ref} is {instance.state}{held} "
+        f"after a wait of {format_duration(waited_us)}",
+        subject=instance.id,
+        hint=f"`ostinato instance show {instance.id}` tells what it waits for",
+    )

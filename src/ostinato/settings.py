@@ -1,0 +1,291 @@
+"""Settings of a process, with one precedence: flag > ``OSTINATO_*`` > ``ostinato.toml`` > default.
+
+Each value knows where it came from, so that an error names the flag, the variable or the file and key that
+is wrong. ``SETTINGS`` is the one table of them: names of flags, variables and keys follow from it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import socket
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Literal, NamedTuple, NoReturn, TypeVar
+
+import msgspec
+
+from ostinato.core.instants import DAY, HOUR, SECOND, format_duration, parse_duration
+from ostinato.errors import OstinatoError, UserError
+
+FILE_NAME = "ostinato.toml"
+
+#: Shortest worker lease whose renewal, margins and kill still fit (design section 3, Leases).
+WORKER_LEASE_US_MIN = 6 * SECOND
+WORKER_LEASE_US_MAX = HOUR
+SLOTS_MAX = 1_000
+ASYNC_SLOTS_MAX = 100_000
+
+#: ``auto``: text on a terminal, JSON lines otherwise.
+LogFormat = Literal["auto", "json", "text"]
+_LOG_LEVELS = ("debug", "info", "warning", "error")
+_LOG_FORMATS: tuple[LogFormat, ...] = ("auto", "json", "text")
+_V = TypeVar("_V")
+
+
+class Address(NamedTuple):
+    """Where to listen or connect: ``HOST:PORT``, an IPv6 host in brackets. Port 0 listens on a free one."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that a process can be told. Durations are microseconds."""
+
+    database: str = "sqlite:///ostinato.db"
+    bind: Address = Address("127.0.0.1", 8640)
+    worker_bind: Address = Address("127.0.0.1", 8641)
+    #: Addresses of scheduler nodes that a worker connects to.
+    scheduler: tuple[Address, ...] = (Address("127.0.0.1", 8641),)
+    data_dir: Path = Path(".ostinato")
+    #: ``module:attribute`` or a file; empty: none.
+    app: str = ""
+    namespace: str = "default"
+    #: Tasks that run at once in processes of their own; CPU count.
+    slots: int = 1
+    #: Tasks that share the event loop.
+    async_slots: int = 100
+    worker_name: str = ""
+    labels: dict[str, str] = {}
+    worker_lease_us: int = 60 * SECOND
+    drain_timeout_us: int = 25 * SECOND
+    retention_success_us: int = 7 * DAY
+    retention_other_us: int = 30 * DAY
+    log_level: str = "info"
+    log_format: LogFormat = "auto"
+
+
+class Setting(NamedTuple):
+    """One row of the table: how a value is read, and what it means in words."""
+
+    name: str
+    read: Callable[[object], object]
+    meaning: str
+    #: Of one of several values, where the name is a plural.
+    singular: str = ""
+
+    @property
+    def flag(self) -> str:
+        return "--" + (self.singular or self.name).replace("_", "-")
+
+    @property
+    def variable(self) -> str:
+        return "OSTINATO_" + self.name.upper()
+
+
+# ── readers: raise UserError without a field; the caller adds the source ──────────────────────────────
+
+
+def _refuse(message: str, *, hint: str = "") -> NoReturn:
+    raise UserError("INVALID_SETTING", message, hint=hint)
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        _refuse(f"{value!r} is not a text")
+    if any(ord(character) < 32 for character in value):
+        _refuse(f"{value!r} holds control characters")
+    return value.strip()
+
+
+def _required_text(value: object) -> str:
+    return _text(value) or _refuse("is empty")
+
+
+def _choice(*allowed: str) -> Callable[[object], str]:
+    def read(value: object) -> str:
+        text = _text(value).lower()
+        return text if text in allowed else _refuse(f"{value!r} is none of {', '.join(allowed)}")
+
+    return read
+
+
+def _whole_number(minimum: int, maximum: int) -> Callable[[object], int]:
+    def read(value: object) -> int:
+        text = str(value).strip() if isinstance(value, str) else value
+        if isinstance(text, str):
+            if not (text.isascii() and text.removeprefix("-").isdigit() and len(text) < 12):
+                _refuse(f"{value!r} is not a whole number")
+            text = int(text)
+        if isinstance(text, bool) or not isinstance(text, int):
+            _refuse(f"{value!r} is not a whole number")
+        return text if minimum <= text <= maximum else _refuse(f"{text} is not in {minimum} to {maximum}")
+
+    return read
+
+
+def _duration(minimum_us: int, maximum_us: int) -> Callable[[object], int]:
+    def read(value: object) -> int:
+        if not isinstance(value, str):
+            _refuse(f"{value!r} is not a duration", hint="write a number and a unit, such as 30s")
+        duration_us = parse_duration(value, field="")
+        if duration_us < minimum_us:
+            _refuse(f"{value} is below the minimum of {format_duration(minimum_us)}")
+        if duration_us > maximum_us:
+            _refuse(f"{value} is above the maximum of {format_duration(maximum_us)}")
+        return duration_us
+
+    return read
+
+
+def _address(value: object) -> Address:
+    host, colon, port = _text(value).rpartition(":")
+    host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    if not colon or not host or not (port.isascii() and port.isdigit()) or int(port[:6]) > 65535:
+        _refuse(f"{value!r} is not an address", hint="write HOST:PORT, such as 127.0.0.1:8640")
+    return Address(host, int(port))
+
+
+def _loopback(value: object) -> Address:
+    address = _address(value)
+    if not is_loopback(address.host):
+        _refuse(
+            f"{address} can be reached from other machines, which is refused without TLS and a token",
+            hint="neither exists in this version yet: bind 127.0.0.1 and reach it through a tunnel",
+        )
+    return address
+
+
+def _addresses(value: object) -> tuple[Address, ...]:
+    items = value.split(",") if isinstance(value, str) else value
+    if not isinstance(items, Sequence) or not items:
+        _refuse(f"{value!r} is not a list of addresses", hint="write HOST:PORT[,HOST:PORT…]")
+    addresses = tuple(_address(item) for item in items)
+    for address in addresses:
+        if address.port == 0:
+            _refuse(f"{address} has no port to connect to")
+    return addresses
+
+
+def _labels(value: object) -> dict[str, str]:
+    """A table, a text ``key=value,…``, or a list of such texts."""
+    if isinstance(value, Mapping):
+        return {_required_text(key): _text(item) for key, item in value.items()}
+    texts = [value] if isinstance(value, str) else value
+    if not isinstance(texts, Sequence):
+        _refuse(f"{value!r} is not a table of labels")
+    labels: dict[str, str] = {}
+    for part in (part for text in texts for part in _text(text).split(",") if part.strip()):
+        key, equals, label = (piece.strip() for piece in part.partition("="))
+        if not equals or not key:
+            _refuse(f"{part!r} is not a label", hint="write KEY=VALUE")
+        if key in labels:
+            _refuse(f"label {key!r} is given twice")
+        labels[key] = label
+    return labels
+
+
+def _directory(value: object) -> Path:
+    return Path(_required_text(str(value) if isinstance(value, Path) else value))
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches `host`; a name other than ``localhost`` is not trusted to be."""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+SETTINGS: tuple[Setting, ...] = (
+    Setting("database", _required_text, "URL of the database"),
+    Setting("bind", _loopback, "address of health, metrics and API"),
+    Setting("worker_bind", _loopback, "address that workers connect to"),
+    Setting("scheduler", _addresses, "scheduler nodes that the worker connects to"),
+    Setting("data_dir", _directory, "directory for what this process keeps on disk"),
+    Setting("app", _text, "the app: module:attribute or a file"),
+    Setting("namespace", _required_text, "namespace of tasks and instances"),
+    Setting("slots", _whole_number(0, SLOTS_MAX), "tasks that run at once in processes of their own"),
+    Setting("async_slots", _whole_number(0, ASYNC_SLOTS_MAX), "async tasks that run at once"),
+    Setting("worker_name", _required_text, "stable name of the worker"),
+    Setting("labels", _labels, "labels of the worker", singular="label"),
+    Setting(
+        "worker_lease",
+        _duration(WORKER_LEASE_US_MIN, WORKER_LEASE_US_MAX),
+        "how long a worker goes on without hearing from a scheduler",
+    ),
+    Setting("drain_timeout", _duration(0, DAY), "how long a clean stop waits for running tasks"),
+    Setting("retention_success", _duration(0, 36_500 * DAY), "how long a success is kept"),
+    Setting("retention_other", _duration(0, 36_500 * DAY), "how long any other ended instance is kept"),
+    Setting("log_level", _choice(*_LOG_LEVELS), "least level that is logged"),
+    Setting("log_format", _choice(*_LOG_FORMATS), "auto, json or text"),
+)
+_BY_NAME = {setting.name: setting for setting in SETTINGS}
+
+
+def load_settings(flags: Mapping[str, object], environ: Mapping[str, str], *, cwd: Path) -> Settings:
+    """Settings from all sources. `flags` maps setting names to values; None means that it was not given.
+
+    Raises ``INVALID_SETTING`` whose field is the flag, the variable, or the file and key.
+    """
+    unknown = set(flags) - set(_BY_NAME)
+    if unknown:
+        raise KeyError(f"not settings: {sorted(unknown)}")
+    from_file = _read_file(cwd / FILE_NAME)
+    values: dict[str, object] = {
+        "slots": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        "worker_name": socket.gethostname() or "worker",
+    }
+    for setting in SETTINGS:
+        for source, raw in (
+            (setting.flag, flags.get(setting.name)),
+            (setting.variable, environ.get(setting.variable)),
+            (f"{FILE_NAME}: {setting.name}", from_file.get(setting.name)),
+        ):
+            if raw is not None:
+                values[_field_of(setting.name)] = _with_source(source, setting.read, raw=raw)
+                break
+    settings = msgspec.convert(values, Settings)
+    if settings.slots == 0 and settings.async_slots == 0:
+        message = "slots and async_slots are both 0, so nothing could run"
+        raise UserError("INVALID_SETTING", message, field="--slots")
+    return settings
+
+
+def _field_of(name: str) -> str:
+    return name if name in Settings.__struct_fields__ else f"{name}_us"
+
+
+def _with_source(source: str, read: Callable[[object], _V], *, raw: object) -> _V:
+    try:
+        return read(raw)
+    except OstinatoError as error:
+        raise UserError("INVALID_SETTING", error.message, field=source, hint=error.hint) from None
+
+
+def _read_file(path: Path) -> dict[str, object]:
+    """Keys of the file; an absent file has none. An unknown key is refused rather than ignored."""
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UserError("INVALID_SETTING", f"cannot be read: {error}", field=FILE_NAME) from None
+    for key in content:
+        if key not in _BY_NAME:
+            near = difflib.get_close_matches(key.replace("-", "_"), _BY_NAME, n=1)
+            raise UserError(
+                "INVALID_SETTING",
+                "is not a setting",
+                field=f"{FILE_NAME}: {key}",
+                hint=f"did you mean {near[0]}?" if near else f"settings are {', '.join(_BY_NAME)}",
+            )
+    return content

@@ -1,0 +1,1 @@
+"""The SQLite adapter: one file, one scheduler node, any number of submitters."""

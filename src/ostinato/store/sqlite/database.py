@@ -1,0 +1,130 @@
+"""Opens the file of a SQLite database: whose it is, which schema it has, and makes or migrates it."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from urllib.parse import quote
+
+from ostinato.errors import UserError, invariant
+from ostinato.store.migrations import HEAD_REVISION
+from ostinato.store.sqlite.failures import translate, unusable
+
+#: ``PRAGMA application_id`` of our files: the letters OSTI.
+APPLICATION_ID = 0x4F535449
+
+#: ``UPDATE … FROM`` came with it.
+_SQLITE_MIN = (3, 33, 0)
+_BUSY_TIMEOUT_SHARE = 0.8
+_CACHE_KIB = 65536
+_CHECKPOINT_PAGES = 4000
+
+
+def connect(path: str, *, deadline_us: int, read_only: bool) -> sqlite3.Connection:
+    """Connection in which nothing begins or ends by itself. The file must exist unless it may be written."""
+    if sqlite3.sqlite_version_info < _SQLITE_MIN:
+        raise unusable(
+            path,
+            f"the SQLite library {sqlite3.sqlite_version} is too old",
+            hint="use Python with SQLite 3.33 or newer",
+        )
+    mode = "rw" if read_only or os.path.exists(path) else "rwc"
+    connection = sqlite3.connect(
+        f"file:{quote(os.path.abspath(path))}?mode={mode}",
+        uri=True,
+        isolation_level=None,
+        check_same_thread=False,
+        # Waiting for another writer must end before the caller's own deadline does.
+        timeout=deadline_us * _BUSY_TIMEOUT_SHARE / 1e6,
+        cached_statements=512,
+    )
+    connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
+    if read_only:
+        connection.execute("PRAGMA query_only = ON")
+    return connection
+
+
+def connect_writer(path: str, *, deadline_us: int, partition_count: int) -> sqlite3.Connection:
+    """The writing connection of a database that is ours and has the newest schema, made if there was none.
+
+    Raises ``DATABASE_UNUSABLE``, ``SCHEMA_VERSION``, ``DATABASE_FULL``, ``DATABASE_UNAVAILABLE``.
+    """
+    folder = os.path.dirname(os.path.abspath(path))
+    if not os.path.isdir(folder):
+        raise unusable(path, f"there is no folder {folder}", hint="create it first")
+    if os.path.isdir(path):
+        raise unusable(path, "it is a folder")
+    connection: sqlite3.Connection | None = None
+    try:
+        connection = connect(path, deadline_us=deadline_us, read_only=False)
+        _prepare(connection, path, partition_count)
+    except sqlite3.Error as error:
+        if connection is not None:
+            connection.close()
+        raise translate(error, path=path, operation="opening the database") from error
+    except BaseException:
+        if connection is not None:
+            connection.close()
+        raise
+    return connection
+
+
+def _prepare(connection: sqlite3.Connection, path: str, partition_count: int) -> None:
+    revision = stored_revision(connection, path)
+    # Only now: the mode is written into the file, and somebody else's is not ours to change.
+    connection.execute("PRAGMA journal_mode = WAL")
+    # Durable when the call returns: NORMAL would lose the last commits with the machine.
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
+    if revision == HEAD_REVISION:
+        # Says now, rather than at the first submission, that the file cannot be written.
+        connection.execute("BEGIN IMMEDIATE")
+        connection.rollback()
+    else:
+        _migrate(connection, path, partition_count)
+
+
+def stored_revision(connection: sqlite3.Connection, path: str) -> str:
+    """Revision of the schema in the file, empty for a file without tables; refuses what is not ours."""
+    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    (application_id,) = connection.execute("PRAGMA application_id").fetchone()
+    if not tables and application_id == 0:
+        return ""
+    if application_id != APPLICATION_ID or "alembic_version" not in tables:
+        raise unusable(path, "it belongs to another program", hint="name another file")
+    row = connection.execute("SELECT version_num FROM alembic_version").fetchone()
+    if row is None:
+        raise unusable(path, "it does not say which schema it has")
+    return str(row[0])
+
+
+def _migrate(connection: sqlite3.Connection, path: str, partition_count: int) -> None:
+    """Bring the file to the newest schema in one transaction: it is never half made."""
+    # Late: importing Alembic takes longer than opening a database that needs no migration.
+    from sqlalchemy import create_engine
+    from sqlalchemy.pool import StaticPool
+
+    from ostinato.store.migrations.run import knows_revision, upgrade
+
+    engine = create_engine(
+        "sqlite://", creator=lambda: connection, poolclass=StaticPool, pool_reset_on_return=None
+    )
+    with engine.connect() as session:
+        # After connecting, which rolls back.
+        connection.execute("BEGIN IMMEDIATE")
+        # Another process may have migrated while this one waited for the lock.
+        revision = stored_revision(connection, path)
+        if revision and not knows_revision(revision):
+            raise UserError(
+                "SCHEMA_VERSION",
+                f"{path} has schema {revision}, which this version does not know",
+                subject=path,
+                hint="use the newer version of Ostinato that made it",
+            )
+        if revision != HEAD_REVISION:
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            upgrade(session, partition_count=partition_count)
+            invariant(
+                connection.in_transaction, "migration", "a revision ended the transaction", subject=path
+            )
+        connection.commit()

@@ -1,0 +1,76 @@
+"""Keeps a second scheduler node away from a SQLite database: an exclusive lock on ``<database>.lock``.
+
+The kernel ends the lock with its holder, so nothing is left to clean up after a ``kill -9``, and a process
+id that was used again means nothing (C111). The id in the file only serves the message to the second node.
+The file itself stays: deleting it would let two nodes lock two files of one name.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from weakref import WeakSet
+
+from ostinato.errors import ConflictError
+from ostinato.store.sqlite.failures import unusable
+
+_held: WeakSet[LockFile] = WeakSet()
+
+
+class LockFile:
+    """The lock of one database file, free at first."""
+
+    def __init__(self, database_path: str) -> None:
+        # Two names of one file must meet in one lock.
+        self._path = os.path.realpath(database_path) + ".lock"
+        self._descriptor: int | None = None
+
+    def acquire(self) -> None:
+        """Take the lock. Raises ``NODE_ALREADY_RUNNING`` at once when another has it; idempotent."""
+        if self._descriptor is not None:
+            return
+        try:
+            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise unusable(self._path, f"the lock file cannot be opened: {error.strerror}") from None
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
+            os.close(descriptor)
+            raise self._refusal(error, holder) from None
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode("ascii"), 0)
+        self._descriptor = descriptor
+        _held.add(self)
+
+    def _refusal(self, error: OSError, holder: str) -> Exception:
+        if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+            return ConflictError(
+                "NODE_ALREADY_RUNNING",
+                f"another scheduler node, process {holder or 'unknown'}, has this database",
+                subject=self._path.removesuffix(".lock"),
+                hint="stop it first, or use PostgreSQL or MySQL to run more than one node",
+            )
+        return unusable(
+            self._path,
+            f"the file system cannot lock files: {error.strerror}",
+            hint="put the database on a local disk",
+        )
+
+    def release(self) -> None:
+        """Give the lock back; idempotent."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+            _held.discard(self)
+
+
+def _forget_in_child() -> None:
+    """A forked child shares the lock with its parent and would keep it when the parent is killed."""
+    for lock in list(_held):
+        lock.release()
+
+
+os.register_at_fork(after_in_child=_forget_in_child)

@@ -1,0 +1,8 @@
+-- Due rows of one task, hold and priority, in order; merged by age like the queue.
+-- Index: instance_held.
+SELECT * FROM (
+  SELECT rowid AS row_number, priority, due_us, id FROM instance INDEXED BY instance_held
+  WHERE hold IS NOT NULL AND namespace = :namespace AND task = :task AND hold = '{hold}'
+    AND priority = {priority} AND due_us <= :now_us {owned}
+  ORDER BY due_us, id LIMIT :limit
+)

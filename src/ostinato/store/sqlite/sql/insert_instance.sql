@@ -1,0 +1,7 @@
+-- Inserts new instances; the columns left out say that nothing has happened yet.
+-- Unique: primary key, and instance_fire (I8). A row that exists by either is left out and not counted.
+INSERT INTO instance (
+  id, namespace, task, task_version, partition, state, priority, due_us, created_us, payload, hold, reason,
+  expires_us, fire_trigger, fire_us, shard, shard_total, key, finished_us
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT DO NOTHING

@@ -1,0 +1,174 @@
+"""A child process of the supervisor: watched without a thread, killed with all that came from it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+
+from ostinato.core.failure.failure import Failure, safe_failure
+from ostinato.worker.process_tree import TreeProcess, find_tree, kill_tree, open_handle, start_ticks_of
+
+
+class ChildProcess:
+    """A started child, the leader of a session of its own. `exited` is done once it has been reaped."""
+
+    def __init__(self, popen: subprocess.Popen[bytes], marker: str) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._popen = popen
+        self._marker = marker
+        self._handle = -1
+        self._root = TreeProcess(popen.pid, start_ticks_of(popen.pid))
+        #: Its return code: the exit status, or minus the signal that ended it.
+        self.exited: asyncio.Future[int] = self._loop.create_future()
+        self._watch()
+
+    @property
+    def pid(self) -> int:
+        return self._popen.pid
+
+    def signal_group(self, number: signal.Signals) -> None:
+        """Signal the child's process group, unless the child has already been reaped."""
+        if self._popen.returncode is None:
+            # Not reaped, so the pid is still its own and the group's.
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, number)
+
+    async def kill_tree(self) -> None:
+        """Kill the child and everything that came from it, and return when all of it is gone."""
+        self.signal_group(signal.SIGKILL)
+        await self._loop.run_in_executor(None, kill_tree, self._root, self._marker)
+        await asyncio.shield(self.exited)
+
+    async def tree(self) -> list[TreeProcess]:
+        """What lives of the child's tree."""
+        return await self._loop.run_in_executor(None, find_tree, self._root, self._marker)
+
+    async def wait_for_one(self, members: Sequence[TreeProcess]) -> None:
+        """Return once one of `members` has ended."""
+        ended: asyncio.Future[None] = self._loop.create_future()
+        handles: list[int] = []
+        try:
+            for member in members:
+                handle = open_handle(member)
+                if handle is None:
+                    return
+                handles.append(handle)
+                self._loop.add_reader(handle, _set_once, ended)
+            await ended
+        finally:
+            for handle in handles:
+                self._loop.remove_reader(handle)
+                os.close(handle)
+
+    def _watch(self) -> None:
+        if hasattr(os, "pidfd_open"):
+            self._handle = os.pidfd_open(self.pid)
+            self._loop.add_reader(self._handle, self._on_exit)
+        else:
+            waiting = self._loop.run_in_executor(None, self._popen.wait)
+            waiting.add_done_callback(lambda done: self._reaped(done.result()))
+
+    def _on_exit(self) -> None:
+        self._loop.remove_reader(self._handle)
+        os.close(self._handle)
+        self._reaped(self._popen.wait())
+
+    def _reaped(self, return_code: int) -> None:
+        if not self.exited.done():
+            self.exited.set_result(return_code)
+
+
+def _set_once(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def start_child(
+    command: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    marker: str,
+    directory: str | None = None,
+    stdout: int,
+    stderr: int,
+    pass_fds: Sequence[int] = (),
+) -> ChildProcess:
+    """Start `command` in a session of its own, with nothing on its standard input.
+
+    `env` must hold the marker. Raises ``OSError`` and ``ValueError`` as ``subprocess.Popen`` does.
+    """
+    popen = subprocess.Popen(
+        list(command),
+        env=dict(env),
+        cwd=directory,
+        stdin=subprocess.DEVNULL,
+        stdout=stdout,
+        stderr=stderr,
+        pass_fds=tuple(pass_fds),
+        start_new_session=True,
+    )
+    return ChildProcess(popen, marker)
+
+
+class PipeReader:
+    """Reads what a child writes to one pipe, in the event loop, at most `size_bytes` at a time."""
+
+    def __init__(self, sink: Callable[[bytes], None], *, size_bytes: int) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._sink = sink
+        self._size_bytes = size_bytes
+        self._read_end, self.write_end = os.pipe()
+        os.set_blocking(self._read_end, False)
+        self._loop.add_reader(self._read_end, self._on_readable)
+
+    def child_started(self) -> None:
+        """The child has its own copy of the writing end, so ours is closed."""
+        os.close(self.write_end)
+        self.write_end = -1
+
+    def drain(self) -> None:
+        """Read what stands in the pipe now; at most a few pipes full, in case somebody writes on."""
+        for _ in range(64):
+            if not self._on_readable():
+                return
+
+    def close(self) -> None:
+        """Stop reading; whoever still writes gets SIGPIPE. Idempotent."""
+        if self._read_end >= 0:
+            self._loop.remove_reader(self._read_end)
+            os.close(self._read_end)
+            self._read_end = -1
+        if self.write_end >= 0:
+            self.child_started()
+
+    def _on_readable(self) -> bool:
+        if self._read_end < 0:
+            return False
+        try:
+            data = os.read(self._read_end, self._size_bytes)
+        except BlockingIOError:
+            return False
+        if not data:
+            self._loop.remove_reader(self._read_end)
+            return False
+        self._sink(data)
+        return True
+
+
+def exit_failure(return_code: int, *, what: str) -> Failure:
+    """Failure of a child that ended with an exit status, or by a signal that we did not send."""
+    if return_code >= 0:
+        return safe_failure(f"EXIT_{return_code}", f"{what} ended with exit status {return_code}")
+    number = -return_code
+    try:
+        name = f"signal {number} ({signal.Signals(number).name})"
+    except ValueError:
+        name = f"signal {number}"
+    hint = "; the kernel does that when memory runs out" if number == signal.SIGKILL else ""
+    return safe_failure(
+        f"SIGNAL_{number}", f"{what} was killed by {name} from outside, not by the worker{hint}"
+    )

@@ -1,0 +1,56 @@
+"""What an operator says about a worker, checked once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from ostinato.core.instants import SECOND
+from ostinato.errors import UserError
+
+#: Their default sizes are the assembly's: CPU count and 100 (design section 11).
+POOLS = ("process", "async")
+
+
+class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of one worker. Raises ``INVALID_SETTING`` from `validate`.
+
+    `app` names what declares the tasks, ``module:attr`` or ``path.py[:attr]``, several separated by commas;
+    None for a worker that runs shell and http tasks only. `capacity` gives the slots of each pool.
+    `drain_timeout_us` bounds a drain as a whole: what still runs when a tenth of it is left is ended and
+    handed back.
+    """
+
+    worker_name: str
+    scheduler: str
+    capacity: dict[str, int]
+    data_dir: Path
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
+    app: str | None = None
+    token: str = ""
+    drain_timeout_us: int = 25 * SECOND
+    #: Longest wait for a connection and for the answer to ``Hello``.
+    connect_timeout_us: int = 5 * SECOND
+
+    def validate(self) -> WorkerConfig:
+        """The same configuration, once it has been found usable."""
+        if not self.worker_name:
+            raise UserError("INVALID_SETTING", "a worker needs a name", field="worker_name")
+        if not self.scheduler:
+            raise UserError(
+                "INVALID_SETTING", "no scheduler is given", field="scheduler", hint="such as 127.0.0.1:8641"
+            )
+        for pool, slot_count in self.capacity.items():
+            if pool not in POOLS:
+                raise UserError(
+                    "INVALID_SETTING",
+                    f"{pool!r} is not a pool",
+                    field="capacity",
+                    hint=f"use {' or '.join(POOLS)}",
+                )
+            if slot_count < 0:
+                raise UserError("INVALID_SETTING", f"{pool} has {slot_count} slots", field="capacity")
+        if self.drain_timeout_us < 0:
+            raise UserError("INVALID_SETTING", "the drain time-out is negative", field="drain_timeout")
+        return self

@@ -1,0 +1,203 @@
+"""Sends one HTTP request per attempt; the status decides.
+
+Every request carries the attempt's fencing token (``Ostinato-Instance``, ``-Attempt``, ``-Attempt-Id``) and
+an ``Idempotency-Key`` that is the same for all attempts of one generation, so that the server can refuse what
+it has already done. The task's own headers win over these.
+
+A task without a body whose method takes one sends its payload as JSON. The answer's body is read up to
+`BODY_BYTES_MAX`; the rest is left unread and the result says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+
+import httpx
+import msgspec
+
+from ostinato.clock import Clock
+from ostinato.core.definition import HttpSpec
+from ostinato.core.failure.failure import Failure, safe_failure
+from ostinato.core.failure.text import safe_text
+from ostinato.core.payload import RESULT_BYTES_MAX
+from ostinato.worker.executors.http_failures import Secrets, request_failure, status_failure
+from ostinato.worker.executors.protocol import AttemptFinished, AttemptStart, EventSink, StopReason
+from ostinato.worker.executors.task_based import AttemptTasks, StopRequest, until_stopped_or
+
+BODY_BYTES_MAX = 1024 * 1024
+_METHODS_WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
+_EMPTY_PAYLOADS = (b"", b"{}", b"null")
+
+
+class HttpExecutor:
+    """Executor of kind ``http``."""
+
+    kind = "http"
+
+    def __init__(self, *, clock: Clock) -> None:
+        self._clock = clock
+        self._sink: EventSink | None = None
+        self._attempts: AttemptTasks | None = None
+        self._client: httpx.AsyncClient | None = None
+
+    async def open(self, sink: EventSink) -> None:
+        self._sink = sink
+        self._attempts = AttemptTasks(self._run, clock=self._clock, sink=sink, kind="request")
+
+    def start(self, attempts: Sequence[AttemptStart]) -> None:
+        assert self._attempts is not None, "open() comes first"
+        self._attempts.start(attempts)
+
+    def stop(self, attempt_id: str, *, reason: StopReason, grace_us: int) -> None:
+        assert self._attempts is not None, "open() comes first"
+        self._attempts.stop(attempt_id, reason=reason, grace_us=grace_us)
+
+    async def close(self) -> None:
+        if self._attempts is not None:
+            await self._attempts.close()
+        if self._client is not None:
+            await self._client.aclose()
+            self._client = None
+
+    async def _run(self, start: AttemptStart, stop: StopRequest) -> AttemptFinished:
+        assert self._sink is not None, "open() comes first"
+        spec = start.spec.executor
+        assert isinstance(spec, HttpSpec)
+        started_us = self._clock.wall_us()
+        self._sink.started([start.assignment.attempt_id])
+        exchange = asyncio.create_task(self._exchange(start, spec))
+        await until_stopped_or(stop, exchange)
+        # An answer that has arrived together with the stop still counts.
+        if not exchange.done():
+            exchange.cancel()
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait([exchange])
+        result: bytes | None = None
+        failure: Failure | None = None
+        if exchange.cancelled():
+            failure = safe_failure(
+                "EXECUTOR_ERROR", "the request was given up because the attempt was stopped"
+            )
+        else:
+            result, failure = exchange.result()
+        return AttemptFinished(
+            attempt_id=start.assignment.attempt_id,
+            started_us=started_us,
+            finished_us=self._clock.wall_us(),
+            result=result,
+            failure=failure,
+        )
+
+    async def _exchange(self, start: AttemptStart, spec: HttpSpec) -> tuple[bytes | None, Failure | None]:
+        secrets = Secrets(spec)
+        timeout = httpx.Timeout(
+            None,
+            connect=spec.connect_timeout_us / 1e6,
+            read=spec.read_timeout_us / 1e6,
+            write=spec.read_timeout_us / 1e6,
+        )
+        headers, body = _request_parts(start, spec)
+        try:
+            async with self._http().stream(
+                spec.method,
+                spec.url,
+                headers=headers,
+                content=body,
+                timeout=timeout,
+                follow_redirects=spec.follow_redirects,
+            ) as response:
+                content, is_whole = await _read_body(response)
+        except (httpx.HTTPError, httpx.InvalidURL, httpx.CookieConflict, OSError, ValueError) as error:
+            return None, request_failure(spec, error, secrets=secrets)
+        text = safe_text(content.decode(response.charset_encoding or "utf-8", "backslashreplace"))
+        if not is_success(response.status_code, spec.success_status):
+            now_us = self._clock.wall_us()
+            return None, status_failure(spec, response, body=text, now_us=now_us, secrets=secrets)
+        return _result(response, content, text=text, is_whole=is_whole), None
+
+    def _http(self) -> httpx.AsyncClient:
+        if self._client is None:
+            # Made on first use, as loading the certificates takes time. Cookies are refused: one attempt's
+            # session must not become the next one's.
+            self._client = httpx.AsyncClient(
+                limits=httpx.Limits(max_connections=None, max_keepalive_connections=100),
+                cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
+            )
+        return self._client
+
+
+def is_success(status: int, rules: Sequence[str]) -> bool:
+    """Whether a status is on a list of ``200``, ``2xx`` and ``200-204``."""
+    return any(_rule_allows(rule.strip().lower(), status) for rule in rules)
+
+
+def _rule_allows(rule: str, status: int) -> bool:
+    first, separator, last = rule.partition("-")
+    if separator:
+        return first.isdecimal() and last.isdecimal() and int(first) <= status <= int(last)
+    if rule.endswith("xx"):
+        return rule[:-2] == str(status // 100)
+    return rule == str(status)
+
+
+def _request_parts(start: AttemptStart, spec: HttpSpec) -> tuple[dict[str, str], bytes | None]:
+    assignment = start.assignment
+    headers = {
+        "User-Agent": "Ostinato",
+        "Ostinato-Instance": assignment.instance_id,
+        "Ostinato-Attempt": str(assignment.attempt),
+        "Ostinato-Attempt-Id": assignment.attempt_id,
+        "Idempotency-Key": f"{assignment.instance_id}-{assignment.generation}",
+    }
+    body: bytes | None = spec.body.encode("utf-8", "surrogatepass") if spec.body else None
+    if body is None and spec.method.upper() in _METHODS_WITH_BODY:
+        if assignment.payload not in _EMPTY_PAYLOADS:
+            body = assignment.payload
+            headers["Content-Type"] = "application/json"
+        else:
+            body = b""
+    own = {name.lower() for name in spec.headers}
+    return {name: value for name, value in headers.items() if name.lower() not in own} | spec.headers, body
+
+
+async def _read_body(response: httpx.Response) -> tuple[bytes, bool]:
+    """The body as far as it is kept, and whether that is all of it."""
+    parts: list[bytes] = []
+    size_bytes = 0
+    async for part in response.aiter_bytes():
+        parts.append(part)
+        size_bytes += len(part)
+        if size_bytes > BODY_BYTES_MAX:
+            return b"".join(parts)[:BODY_BYTES_MAX], False
+    return b"".join(parts), True
+
+
+def _result(response: httpx.Response, content: bytes, *, text: str, is_whole: bool) -> bytes:
+    status = response.status_code
+    media_type = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+    if is_whole and (media_type == "application/json" or media_type.endswith("+json")):
+        encoded = _result_of_json(status, content)
+        if encoded is not None:
+            return encoded
+    while True:
+        body: dict[str, object] = {"status": status, "body": text}
+        if not is_whole:
+            body["truncated"] = True
+        encoded = msgspec.json.encode(body)
+        if len(encoded) <= RESULT_BYTES_MAX:
+            return encoded
+        # Escapes make JSON of a text longer than the text.
+        text, is_whole = text[: len(text) * 3 // 4], False
+
+
+def _result_of_json(status: int, content: bytes) -> bytes | None:
+    """The body as JSON, or None if it is not valid JSON or too large with what stands around it."""
+    try:
+        msgspec.json.decode(content)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    encoded = msgspec.json.encode({"status": status, "body": msgspec.Raw(content)})
+    return encoded if len(encoded) <= RESULT_BYTES_MAX else None

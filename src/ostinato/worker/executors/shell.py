@@ -1,0 +1,227 @@
+"""Runs commands: a session of their own, a clean environment, output captured, the whole tree ended.
+
+What an attempt is told to end gets SIGTERM as a group, and SIGKILL as a whole tree after its grace. Whatever
+the command leaves behind when it has ended, in the background or in a session of its own, is killed too: an
+ended attempt has nothing left. After a stop the rest of the tree still has what remains of the grace.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import signal
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from ostinato.clock import Clock
+from ostinato.core.definition import ShellSpec
+from ostinato.core.failure.codes import CATALOGUE
+from ostinato.core.failure.failure import Failure, safe_failure
+from ostinato.core.failure.text import safe_text
+from ostinato.core.instants import MILLISECOND
+from ostinato.worker.child import ChildProcess, PipeReader, exit_failure, start_child
+from ostinato.worker.executors.protocol import AttemptFinished, AttemptStart, EventSink, StopReason
+from ostinato.worker.executors.task_based import AttemptTasks, StopRequest, until_stopped_or
+from ostinato.worker.output import CHUNK_BYTES_MAX, OutputCapture
+from ostinato.worker.workspace import Workspace, attempt_environment
+
+#: How much of the standard output becomes part of the result.
+RESULT_TAIL_BYTES = 4096
+#: Longest time that output waits to be sent on.
+_FLUSH_US = 100 * MILLISECOND
+
+
+class ShellExecutor:
+    """Executor of kind ``shell``. `data_dir` holds the scratch directories."""
+
+    kind = "shell"
+
+    def __init__(self, *, clock: Clock, data_dir: Path) -> None:
+        self._clock = clock
+        self._data_dir = data_dir
+        self._sink: EventSink | None = None
+        self._attempts: AttemptTasks | None = None
+
+    async def open(self, sink: EventSink) -> None:
+        self._sink = sink
+        self._attempts = AttemptTasks(self._run, clock=self._clock, sink=sink, kind="command")
+
+    def start(self, attempts: Sequence[AttemptStart]) -> None:
+        assert self._attempts is not None, "open() comes first"
+        self._attempts.start(attempts)
+
+    def stop(self, attempt_id: str, *, reason: StopReason, grace_us: int) -> None:
+        assert self._attempts is not None, "open() comes first"
+        self._attempts.stop(attempt_id, reason=reason, grace_us=grace_us)
+
+    async def close(self) -> None:
+        if self._attempts is not None:
+            await self._attempts.close()
+
+    async def _run(self, start: AttemptStart, stop: StopRequest) -> AttemptFinished:
+        assert self._sink is not None, "open() comes first"
+        attempt_id = start.assignment.attempt_id
+        try:
+            workspace = Workspace(self._data_dir, start.assignment)
+        except OSError as error:
+            return self._finished(attempt_id, None, failure=_spawn_failure(error, directory=""))
+        try:
+            command = _RunningCommand(start, workspace, clock=self._clock, sink=self._sink)
+            try:
+                child = command.spawn()
+            except (OSError, ValueError) as error:
+                spec = start.spec.executor
+                assert isinstance(spec, ShellSpec)
+                return self._finished(attempt_id, None, failure=_spawn_failure(error, spec.directory))
+            started_us = self._clock.wall_us()
+            self._sink.started([attempt_id])
+            return_code = await command.to_end(child, stop)
+        finally:
+            await asyncio.get_running_loop().run_in_executor(None, workspace.remove)
+        if return_code:
+            failure = exit_failure(return_code, what="the command")
+            return self._finished(attempt_id, started_us, failure=failure)
+        result = msgspec.json.encode({"exit_code": 0, "stdout_tail": command.stdout_tail})
+        return self._finished(attempt_id, started_us, result=result)
+
+    def _finished(
+        self,
+        attempt_id: str,
+        started_us: int | None,
+        *,
+        result: bytes | None = None,
+        failure: Failure | None = None,
+    ) -> AttemptFinished:
+        return AttemptFinished(
+            attempt_id=attempt_id,
+            started_us=started_us,
+            finished_us=self._clock.wall_us(),
+            result=result,
+            failure=failure,
+        )
+
+
+class _RunningCommand:
+    """One command with its pipes, from start to the end of its tree."""
+
+    def __init__(self, start: AttemptStart, workspace: Workspace, *, clock: Clock, sink: EventSink) -> None:
+        self._start = start
+        self._workspace = workspace
+        self._clock = clock
+        self._sink = sink
+        self._capture = OutputCapture(start.assignment)
+        self._stdout = PipeReader(self._on_stdout, size_bytes=CHUNK_BYTES_MAX)
+        self._stderr = PipeReader(self._on_stderr, size_bytes=CHUNK_BYTES_MAX)
+        self._tail: deque[bytes] = deque()
+        self._tail_bytes = 0
+        self._flush: asyncio.TimerHandle | None = None
+
+    @property
+    def stdout_tail(self) -> str:
+        """The end of the standard output, without the last line break."""
+        tail = b"".join(self._tail)[-RESULT_TAIL_BYTES:]
+        return safe_text(tail.decode("utf-8", "backslashreplace")).removesuffix("\n")
+
+    def spawn(self) -> ChildProcess:
+        """Start the command. Raises ``OSError`` or ``ValueError``, and then has given the pipes back."""
+        spec = self._start.spec.executor
+        assert isinstance(spec, ShellSpec)
+        command = ("/bin/sh", "-c", spec.command) if isinstance(spec.command, str) else spec.command
+        environment = attempt_environment(
+            self._start.assignment,
+            self._workspace,
+            own=spec.env,
+            deadline_us=self._start.deadline_us,
+        )
+        try:
+            child = start_child(
+                command,
+                env=environment,
+                marker=self._start.assignment.attempt_id,
+                directory=spec.directory or str(self._workspace.directory),
+                stdout=self._stdout.write_end,
+                stderr=self._stderr.write_end,
+            )
+        except (OSError, ValueError):
+            self._close_pipes()
+            raise
+        self._stdout.child_started()
+        self._stderr.child_started()
+        return child
+
+    async def to_end(self, child: ChildProcess, stop: StopRequest) -> int:
+        """Wait for the end of the command and its tree; returns the return code of the command itself."""
+        try:
+            if await until_stopped_or(stop, child.exited):
+                await self._stop(child, stop)
+            # Also kills what the command has left behind; then nobody holds the pipes any more.
+            await child.kill_tree()
+        except BaseException:
+            child.signal_group(signal.SIGKILL)
+            raise
+        finally:
+            self._stdout.drain()
+            self._stderr.drain()
+            self._close_pipes()
+            if self._flush is not None:
+                self._flush.cancel()
+            chunks = self._capture.finish(self._clock.wall_us())
+            if chunks:
+                self._sink.output(chunks)
+        return child.exited.result()
+
+    async def _stop(self, child: ChildProcess, stop: StopRequest) -> None:
+        child.signal_group(signal.SIGTERM)
+        while (left := await child.tree()) and self._clock.boot_us() < stop.kill_us:
+            stop.changed.clear()
+            gone = asyncio.ensure_future(child.wait_for_one(left))
+            expired = asyncio.ensure_future(self._clock.sleep_until_us(stop.kill_us))
+            try:
+                await until_stopped_or(stop, gone, expired)
+            finally:
+                gone.cancel()
+                expired.cancel()
+
+    def _on_stdout(self, data: bytes) -> None:
+        self._tail.append(data[-RESULT_TAIL_BYTES:])
+        self._tail_bytes += len(self._tail[-1])
+        while self._tail_bytes - len(self._tail[0]) >= RESULT_TAIL_BYTES:
+            self._tail_bytes -= len(self._tail.popleft())
+        self._on_output("stdout", data)
+
+    def _on_stderr(self, data: bytes) -> None:
+        self._on_output("stderr", data)
+
+    def _on_output(self, stream: str, data: bytes) -> None:
+        self._capture.write(stream, data)
+        if self._flush is None and self._capture.has_pending:
+            self._flush = asyncio.get_running_loop().call_later(_FLUSH_US / 1e6, self._send_output)
+
+    def _send_output(self) -> None:
+        self._flush = None
+        self._sink.output(self._capture.take(self._clock.wall_us()))
+
+    def _close_pipes(self) -> None:
+        self._stdout.close()
+        self._stderr.close()
+
+
+def _spawn_failure(error: OSError | ValueError, directory: str) -> Failure:
+    """Why a command could not be started; codes as a shell would give them where there are such."""
+    if isinstance(error, ValueError):
+        return safe_failure("SPAWN_FAILED", f"the command cannot be started: {error}", category="permanent")
+    if directory and error.filename == directory:
+        return safe_failure(_errno_code(error), f"the directory {directory} cannot be used: {error.strerror}")
+    if error.errno == errno.ENOENT:
+        return safe_failure("EXIT_127", f"the command was not found: {error.filename}")
+    if error.errno in (errno.EACCES, errno.ENOEXEC):
+        return safe_failure("EXIT_126", f"the command cannot be executed: {error}")
+    return safe_failure(_errno_code(error), f"the command could not be started: {error}")
+
+
+def _errno_code(error: OSError) -> str:
+    name = errno.errorcode.get(error.errno or 0, "")
+    return name if name in CATALOGUE else "SPAWN_FAILED"

@@ -1,0 +1,277 @@
+"""Main program of the loop process: runs all ``async def`` tasks of a worker in one event loop.
+
+Each attempt is one asyncio task. Everything that happens in one turn of the loop, however many attempts end
+in it, leaves in one frame. Which attempt a print or a log line belongs to is known by the context that
+coroutines and ``asyncio.to_thread`` carry along; what belongs to none goes to the worker's own standard
+error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from contextvars import ContextVar
+from io import TextIOBase
+from typing import TextIO, cast
+
+from ostinato.clock import SystemClock
+from ostinato.core.model import OutputChunk
+from ostinato.sdk.context import running_in
+from ostinato.worker.executors.protocol import AttemptBeat, AttemptFinished
+from ostinato.worker.frames import (
+    Beats,
+    Chunks,
+    Configure,
+    Finished,
+    FrameSplitter,
+    Ready,
+    Run,
+    RunItem,
+    Stop,
+    ToSupervisor,
+    decode_for_process,
+    encode_frame,
+)
+from ostinato.worker.output import OutputCapture
+from ostinato.worker.slot_main import prepare_process
+from ostinato.worker.task_modules import TaskModules
+from ostinato.worker.task_run import AttemptRun
+
+_OUTPUT_SECONDS = 0.1
+
+
+class LoopAttempt:
+    """An attempt in the loop: its run, its asyncio task, and its output once it has written any."""
+
+    __slots__ = ("capture", "run", "task")
+
+    def __init__(self, run: AttemptRun) -> None:
+        self.run = run
+        self.task: asyncio.Task[None] | None = None
+        self.capture: OutputCapture | None = None
+
+
+_current: ContextVar[LoopAttempt | None] = ContextVar("ostinato_loop_attempt", default=None)
+
+
+class LoopProgram(asyncio.Protocol):
+    """The process's side of its channel to the supervisor."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._clock = SystemClock(0)
+        self._splitter = FrameSplitter()
+        self._transport: asyncio.Transport | None = None
+        self._modules: TaskModules | None = None
+        self._attempts: dict[str, LoopAttempt] = {}
+        self._messages: list[ToSupervisor] = []
+        self._finished: list[AttemptFinished] = []
+        self._is_flush_due = False
+        self._written: set[LoopAttempt] = set()
+
+    # ── asyncio.Protocol ──────────────────────────────────────────────────────────────────────────────
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # A cast, as uvloop's transport is no subclass of asyncio's.
+        self._transport = cast(asyncio.Transport, transport)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        # The supervisor is gone: nobody could report what happens here, and somebody else will run it (I1).
+        os.killpg(os.getpgid(0), signal.SIGKILL)
+
+    def data_received(self, data: bytes) -> None:
+        for body in self._splitter.feed(data):
+            for message in decode_for_process(body):
+                if isinstance(message, Run):
+                    for item in message.items:
+                        self._start(item)
+                elif isinstance(message, Stop):
+                    self._stop(message)
+                else:
+                    self._configure(message)
+
+    def _configure(self, message: Configure) -> None:
+        self._clock = SystemClock(message.clock_offset_us)
+        self._modules = TaskModules(message.app)
+        self._send(Ready(self._modules.known))
+
+    # ── attempts ──────────────────────────────────────────────────────────────────────────────────────
+
+    def _start(self, item: RunItem) -> None:
+        attempt = LoopAttempt(
+            AttemptRun(
+                item,
+                clock=self._clock,
+                send_beat=self._on_beat,
+                write_log=lambda data: self.write(attempt, data, stream="log"),
+            )
+        )
+        self._attempts[attempt.run.attempt_id] = attempt
+        attempt.task = self._loop.create_task(self._run(attempt))
+
+    def _stop(self, message: Stop) -> None:
+        attempt = self._attempts.get(message.attempt_id)
+        if attempt is not None and attempt.task is not None:
+            attempt.run.stop_reason = message.reason
+            if attempt.run.is_entered:
+                attempt.task.cancel()
+
+    async def _run(self, attempt: LoopAttempt) -> None:
+        run = attempt.run
+        try:
+            finished = run.enter() or await self._outcome(attempt)
+        except asyncio.CancelledError:
+            finished = run.stopped()
+        self._end(attempt, finished)
+
+    async def _outcome(self, attempt: LoopAttempt) -> AttemptFinished:
+        run = attempt.run
+        assert self._modules is not None, "the supervisor sends Configure first"
+        _current.set(attempt)
+        context = run.context()
+        prepared = run.prepare(self._modules.callee, context)
+        if isinstance(prepared, AttemptFinished):
+            return prepared
+        callee, call = prepared
+        run.begin()
+        try:
+            with running_in(context):
+                value = callee.function(*call.args, **call.kwargs)
+                if asyncio.iscoroutine(value):
+                    value = await value
+        except asyncio.CancelledError as error:
+            if run.stop_reason:
+                raise
+            return run.raised(error)
+        except BaseException as error:  # noqa: BLE001 - becomes the attempt's failure, whatever it is
+            return run.raised(error)
+        return run.returned(callee, value)
+
+    def _end(self, attempt: LoopAttempt, finished: AttemptFinished) -> None:
+        run = attempt.run
+        del self._attempts[run.attempt_id]
+        last_beat = run.last_beat()
+        if last_beat is not None:
+            self._messages.append(Beats([last_beat]))
+        if attempt.capture is not None:
+            self._written.discard(attempt)
+            chunks = attempt.capture.finish(self._clock.wall_us())
+            if chunks:
+                self._messages.append(Chunks(chunks))
+        self._finished.append(finished)
+        self._flush_soon()
+
+    # ── what leaves ───────────────────────────────────────────────────────────────────────────────────
+
+    def _on_beat(self, beat: AttemptBeat) -> None:
+        self._loop.call_soon_threadsafe(self._send, Beats([beat]))
+
+    def write(self, attempt: LoopAttempt, data: bytes, *, stream: str) -> None:
+        """Keep what an attempt wrote; from any thread. What comes after its end is dropped."""
+        if attempt.run.attempt_id not in self._attempts:
+            return
+        if attempt.capture is None:
+            attempt.capture = OutputCapture(attempt.run.item.assignment)
+        attempt.capture.write(stream, data)
+        if attempt not in self._written:
+            if not self._written:
+                self._loop.call_soon_threadsafe(self._loop.call_later, _OUTPUT_SECONDS, self._send_output)
+            self._written.add(attempt)
+
+    def _send_output(self) -> None:
+        now_us = self._clock.wall_us()
+        written, self._written = self._written, set()
+        chunks: list[OutputChunk] = []
+        for attempt in written:
+            if attempt.capture is not None:
+                chunks.extend(attempt.capture.take(now_us))
+        if chunks:
+            self._send(Chunks(chunks))
+
+    def _send(self, message: ToSupervisor) -> None:
+        self._messages.append(message)
+        self._flush_soon()
+
+    def _flush_soon(self) -> None:
+        if not self._is_flush_due:
+            self._is_flush_due = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._is_flush_due = False
+        messages, self._messages = self._messages, []
+        if self._finished:
+            messages.append(Finished(self._finished))
+            self._finished = []
+        if self._transport is not None:
+            self._transport.write(encode_frame(messages))
+
+
+class _RoutedStream(TextIOBase):
+    """Standard output or error of whichever attempt the writing code belongs to."""
+
+    def __init__(self, program: LoopProgram, *, name: str, original: TextIO) -> None:
+        super().__init__()
+        self._program = program
+        self._name = name
+        self._original = original
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]  # declared as a plain attribute there
+        return "utf-8"
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._original.fileno()
+
+    def write(self, text: str) -> int:
+        attempt = _current.get()
+        if attempt is None:
+            return self._original.write(text)
+        self._program.write(attempt, text.encode("utf-8", "backslashreplace"), stream=self._name)
+        return len(text)
+
+    def flush(self) -> None:
+        self._original.flush()
+
+
+class _LoopLogHandler(logging.Handler):
+    """Keeps what a task logs through any logger with the output of its attempt."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        attempt = _current.get()
+        if attempt is not None:
+            attempt.run.write_record(record)
+
+
+async def serve() -> None:
+    """Run what the supervisor sends, for ever."""
+    channel = prepare_process()
+    channel.setblocking(False)
+    program = LoopProgram()
+    sys.stdout = _RoutedStream(program, name="stdout", original=sys.stdout)
+    sys.stderr = _RoutedStream(program, name="stderr", original=sys.stderr)
+    logging.getLogger().addHandler(_LoopLogHandler())
+    loop = asyncio.get_running_loop()
+    await loop.create_connection(lambda: program, sock=channel)
+    await loop.create_future()
+
+
+def main() -> None:
+    """Run on uvloop where there is one."""
+    try:
+        import uvloop
+    except ImportError:
+        asyncio.run(serve())
+        return
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(serve())
+
+
+if __name__ == "__main__":
+    main()

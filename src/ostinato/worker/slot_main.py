@@ -1,0 +1,175 @@
+"""Main program of a slot process: runs one ``def`` task at a time in its main thread.
+
+A second thread listens to the supervisor, so that a stop reaches a task that is busy. When the supervisor is
+gone it ends the whole process group: nobody could report what happens here any more, and somebody else will
+run it (I1).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from contextvars import copy_context
+from io import TextIOWrapper
+from queue import SimpleQueue
+
+from ostinato.clock import SystemClock
+from ostinato.sdk.context import Context, running_in
+from ostinato.sdk.signature import Call
+from ostinato.worker.executors.protocol import AttemptBeat, AttemptFinished
+from ostinato.worker.frames import (
+    Beats,
+    Configure,
+    Finished,
+    FrameSplitter,
+    LogText,
+    Ready,
+    Run,
+    Stop,
+    ToSupervisor,
+    decode_for_process,
+    encode_frame,
+)
+from ostinato.worker.output import CHUNK_BYTES_MAX
+from ostinato.worker.task_modules import Callee, TaskModules
+from ostinato.worker.task_run import AttemptRun
+
+
+class Slot:
+    """The process's side of its channel to the supervisor."""
+
+    def __init__(self, channel: socket.socket) -> None:
+        self._channel = channel
+        self._send_lock = threading.Lock()
+        self._configured: SimpleQueue[Configure] = SimpleQueue()
+        self._runs: SimpleQueue[AttemptRun] = SimpleQueue()
+        self._clock = SystemClock(0)
+        self._current: AttemptRun | None = None
+        self._pid = os.getpid()
+
+    def serve(self) -> None:
+        """Import the app, then run what comes, for ever."""
+        threading.Thread(target=self._listen, name="ostinato-listen", daemon=True).start()
+        settings = self._configured.get()
+        modules = TaskModules(settings.app)
+        _flush_streams()
+        self.send(Ready(modules.known))
+        logging.getLogger().addHandler(_SlotLogHandler(self))
+        while True:
+            run = self._runs.get()
+            finished = copy_context().run(self._run, run, modules)
+            if os.getpid() != self._pid:
+                # A task that forked and returned in the child: only the parent may report.
+                os._exit(0)
+            _flush_streams()
+            last_beat = run.last_beat()
+            messages: list[ToSupervisor] = [] if last_beat is None else [Beats([last_beat])]
+            self._current = None
+            self.send(*messages, Finished([finished]))
+
+    def send(self, *messages: ToSupervisor) -> None:
+        """Hand messages to the supervisor."""
+        with self._send_lock:
+            self._channel.sendall(encode_frame(messages))
+
+    @property
+    def current(self) -> AttemptRun | None:
+        """The attempt that is being run."""
+        return self._current
+
+    def _run(self, run: AttemptRun, modules: TaskModules) -> AttemptFinished:
+        context = run.context()
+        prepared = run.prepare(modules.callee, context)
+        if isinstance(prepared, AttemptFinished):
+            return prepared
+        callee, call = prepared
+        return self._call(run, callee=callee, call=call, context=context)
+
+    def _call(self, run: AttemptRun, *, callee: Callee, call: Call, context: Context) -> AttemptFinished:
+        run.begin()
+        try:
+            with running_in(context):
+                value = callee.function(*call.args, **call.kwargs)
+        except BaseException as error:  # noqa: BLE001 - becomes the attempt's failure, whatever it is
+            return run.raised(error)
+        return run.returned(callee, value)
+
+    # ── the listening thread ──────────────────────────────────────────────────────────────────────────
+
+    def _listen(self) -> None:
+        splitter = FrameSplitter()
+        while data := self._receive():
+            for body in splitter.feed(data):
+                for message in decode_for_process(body):
+                    if isinstance(message, Run):
+                        self._accept(message)
+                    elif isinstance(message, Stop):
+                        run = self._current
+                        if run is not None and run.attempt_id == message.attempt_id:
+                            run.stop_reason = message.reason
+                    else:
+                        self._clock = SystemClock(message.clock_offset_us)
+                        self._configured.put(message)
+        os.killpg(os.getpgid(0), signal.SIGKILL)
+
+    def _receive(self) -> bytes:
+        try:
+            return self._channel.recv(CHUNK_BYTES_MAX)
+        except ConnectionResetError:
+            return b""
+
+    def _accept(self, message: Run) -> None:
+        # The current attempt is known before the main thread has woken, so that no stop comes too early.
+        (item,) = message.items
+        run = AttemptRun(
+            item,
+            clock=self._clock,
+            send_beat=self._send_beat,
+            write_log=lambda data: self.send(LogText(item.assignment.attempt_id, data)),
+        )
+        self._current = run
+        self._runs.put(run)
+
+    def _send_beat(self, beat: AttemptBeat) -> None:
+        self.send(Beats([beat]))
+
+
+class _SlotLogHandler(logging.Handler):
+    """Keeps what the task logs through any logger with the output of its attempt."""
+
+    def __init__(self, slot: Slot) -> None:
+        super().__init__()
+        self._slot = slot
+
+    def emit(self, record: logging.LogRecord) -> None:
+        run = self._slot.current
+        if run is not None:
+            run.write_record(record)
+
+
+def prepare_process() -> socket.socket:
+    """The channel named on the command line; nothing that tasks start inherits it."""
+    channel = socket.socket(fileno=int(sys.argv[1]))
+    channel.set_inheritable(False)
+    os.register_at_fork(after_in_child=channel.close)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(line_buffering=True, errors="backslashreplace")
+    # Tasks expect to see what they log; the default would drop everything below a warning.
+    logging.getLogger().setLevel(logging.INFO)
+    return channel
+
+
+def _flush_streams() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        # A task may have closed or replaced them, which only costs its own output.
+        if stream is not None and not stream.closed:
+            stream.flush()
+
+
+if __name__ == "__main__":
+    Slot(prepare_process()).serve()

@@ -1,0 +1,209 @@
+"""The worker's supervisor: it runs no task itself, but starts, watches, ends and reports them.
+
+::
+
+    node ──stream── Connection ──► Attempts ──► executors (slots, loop process, commands, requests)
+                        ▲             │  ▲          │
+                        └── Outbox ◄──┘  └──────────┘ what happened
+
+Time comes from the injected clock alone, chance from the injected generator, so that the same code runs in
+production and, with an in-process transport and an inline executor, on a virtual clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from random import Random
+
+from ostinato.clock import Clock
+from ostinato.core.ids import new_id
+from ostinato.core.instants import SECOND
+from ostinato.observe.hooks import Hooks
+from ostinato.observe.records import TaskModuleFailed
+from ostinato.wire.protocol import WorkerTransport
+from ostinato.worker.attempts import Attempts
+from ostinato.worker.config import WorkerConfig
+from ostinato.worker.connection import Connection
+from ostinato.worker.credits import Credits
+from ostinato.worker.executors.protocol import Executor, StopReason
+from ostinato.worker.known_tasks import KnownTasks, KnowsTasks
+from ostinato.worker.lease_guard import LeaseGuard
+from ostinato.worker.outbox import Outbox
+from ostinato.worker.waiting import Alarm, within
+
+_log = logging.getLogger("ostinato.worker")
+
+#: What killing may take beyond a grace before a drain stops waiting for it.
+_KILL_US = 5 * SECOND
+
+
+class Supervisor:
+    """One worker. `run` it once; `drain` or `stop` end it, from its own event loop."""
+
+    def __init__(
+        self,
+        config: WorkerConfig,
+        *,
+        clock: Clock,
+        transport: WorkerTransport,
+        executors: Sequence[Executor],
+        rng: Random,
+        hooks: Hooks | None = None,
+    ) -> None:
+        self._config = config.validate()
+        self._clock = clock
+        self._transport = transport
+        self._executors = list(executors)
+        self._rng = rng
+        self._hooks = hooks if hooks is not None else Hooks()
+        self.worker_id = new_id(clock.wall_us(), rng)
+        self._alarm = Alarm(clock)
+        self._credits = Credits(config.capacity)
+        self._outbox = Outbox(self._credits.granted)
+        self._lease = LeaseGuard()
+        self._attempts = Attempts(
+            clock=clock,
+            credits=self._credits,
+            outbox=self._outbox,
+            lease=self._lease,
+            executors=self._executors,
+            on_deadline=self._alarm.at_latest,
+        )
+        self._connection: Connection | None = None
+        self._end_asked = asyncio.Event()
+        self._drain_limit_us: int | None = None
+        #: Set while a node serves the worker's stream.
+        self.is_connected = asyncio.Event()
+        self.known_tasks = KnownTasks()
+
+    @property
+    def running_count(self) -> int:
+        """Attempts that an executor has."""
+        return len(self._attempts)
+
+    def drain(self, reason: str = "the worker drains") -> None:
+        """Take no more work, give what runs ``drain_timeout`` to end, hand back the rest, then end `run`."""
+        self._ask_end(reason, self._config.drain_timeout_us)
+
+    def stop(self, reason: str = "the worker stops") -> None:
+        """As `drain` without waiting: what runs is killed and handed back."""
+        self._ask_end(reason, 0)
+
+    def _ask_end(self, reason: str, limit_us: int) -> None:
+        limit_us += self._clock.boot_us()
+        if self._drain_limit_us is None:
+            _log.info("worker_drains", extra={"reason": reason, "running_count": self.running_count})
+            self._attempts.refuse_new(reason)
+            self._outbox.announce_drain(reason)
+        if self._drain_limit_us is None or limit_us < self._drain_limit_us:
+            self._drain_limit_us = limit_us
+        self._end_asked.set()
+
+    async def run(self) -> None:
+        """Work until `drain` or `stop`. Raises what the first node says if it refuses this worker for good.
+
+        A cancelled run ends at once: its attempts are killed and nobody is told.
+        """
+        works = [asyncio.create_task(self._work()), asyncio.create_task(self._end_when_asked())]
+        try:
+            await asyncio.wait(works, return_when=asyncio.FIRST_COMPLETED)
+            for work in works:
+                if work.done():
+                    work.result()
+        finally:
+            for work in works:
+                work.cancel()
+            await asyncio.wait(works)
+            for executor in self._executors:
+                await executor.close()
+            await self._transport.close()
+
+    async def _work(self) -> None:
+        for executor in self._executors:
+            await executor.open(self._attempts)
+        self._gather_known_tasks()
+        self._connection = Connection(
+            self._config,
+            worker_id=self.worker_id,
+            clock=self._clock,
+            transport=self._transport,
+            rng=self._rng,
+            attempts=self._attempts,
+            outbox=self._outbox,
+            credits=self._credits,
+            lease=self._lease,
+            known=self.known_tasks,
+            executors=[executor.kind for executor in self._executors],
+            on_drain=self.drain,
+            is_connected=self.is_connected,
+        )
+        watching = asyncio.create_task(self._limits_loop())
+        connecting = asyncio.create_task(self._connection.run())
+        try:
+            await asyncio.wait([watching, connecting], return_when=asyncio.FIRST_COMPLETED)
+            for loop in (watching, connecting):
+                if loop.done():
+                    loop.result()
+        finally:
+            watching.cancel()
+            connecting.cancel()
+            await asyncio.wait([watching, connecting])
+
+    def _gather_known_tasks(self) -> None:
+        for executor in self._executors:
+            if isinstance(executor, KnowsTasks):
+                known = executor.known_tasks
+                self.known_tasks.tasks.extend(known.tasks)
+                self.known_tasks.declarations.extend(known.declarations)
+                self.known_tasks.problems.extend(known.problems)
+        for problem in self.known_tasks.problems:
+            self._hooks.emit(TaskModuleFailed(worker_name=self._config.worker_name, problem=problem))
+
+    async def _limits_loop(self) -> None:
+        next_us: int | None = None
+        while True:
+            await self._alarm.wait(next_us)
+            next_us = self._attempts.stop_overdue()
+
+    async def _end_when_asked(self) -> None:
+        """The drain: wait for what runs, stop it a little before the limit, see the outcomes acknowledged."""
+        await self._end_asked.wait()
+        # A tenth of the time is for ending what has not ended, so that the limit holds (C133).
+        reserve_us = self._config.drain_timeout_us // 10
+        while not self._attempts.is_idle.is_set():
+            assert self._drain_limit_us is not None, "set before the event"
+            left_us = self._drain_limit_us - reserve_us - self._clock.boot_us()
+            if left_us <= 0:
+                break
+            self._end_asked.clear()
+            await self._idle_or_hastened(left_us)
+        hasty = self._drain_limit_us is not None and self._drain_limit_us <= self._clock.boot_us()
+        self._attempts.stop_all(StopReason.DRAIN, grace_us_max=0 if hasty else reserve_us)
+        await self._at_most(self._attempts.is_idle, reserve_us + _KILL_US)
+        if self.is_connected.is_set():
+            await self._at_most(self._outbox.all_acknowledged, max(reserve_us, SECOND))
+
+    async def _idle_or_hastened(self, left_us: int) -> None:
+        waiters: list[asyncio.Future[object]] = [
+            asyncio.ensure_future(self._attempts.is_idle.wait()),
+            asyncio.ensure_future(self._end_asked.wait()),
+        ]
+        try:
+            await within(self._clock, _first_of(waiters), limit_us=left_us)
+        except TimeoutError:
+            return
+        finally:
+            for waiter in waiters:
+                waiter.cancel()
+
+    async def _at_most(self, event: asyncio.Event, limit_us: int) -> None:
+        try:
+            await within(self._clock, event.wait(), limit_us=limit_us)
+        except TimeoutError:
+            _log.warning("drain_incomplete", extra={"running_count": self.running_count})
+
+
+async def _first_of(waiters: Sequence[asyncio.Future[object]]) -> None:
+    await asyncio.wait(waiters, return_when=asyncio.FIRST_COMPLETED)

@@ -1,0 +1,166 @@
+"""One attempt inside a process of tasks: its context, its arguments, its result or failure."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from ostinato.clock import Clock
+from ostinato.core.definition import TaskRef
+from ostinato.core.failure.classify import failure_from_exception
+from ostinato.core.failure.failure import Failure, safe_failure
+from ostinato.errors import UserError
+from ostinato.sdk.context import Context, ContextBackend
+from ostinato.sdk.signature import Call
+from ostinato.worker.executors.protocol import AttemptBeat, AttemptFinished
+from ostinato.worker.frames import RunItem
+from ostinato.worker.task_modules import Callee
+
+#: Least time between two signs of life of one attempt; what is said in between waits.
+BEAT_INTERVAL_US = 100_000
+
+#: Function of a task and of its definition's `call`. Raises ``TASK_NOT_FOUND``, or what an import raises.
+FindCallee = Callable[[TaskRef, str], Callee]
+
+_formatter = logging.Formatter("%(levelname)s %(name)s: %(message)s")
+
+
+class AttemptRun:
+    """State of one attempt; the backend of its context. May be used from several threads."""
+
+    def __init__(
+        self,
+        item: RunItem,
+        *,
+        clock: Clock,
+        send_beat: Callable[[AttemptBeat], None],
+        write_log: Callable[[bytes], None],
+    ) -> None:
+        self.item = item
+        self.attempt_id = item.assignment.attempt_id
+        self.started_us: int | None = None
+        self.stop_reason = ""
+        #: Whether its coroutine has begun: cancelled before that, it would never run and so never report.
+        self.is_entered = False
+        self._clock = clock
+        self._send_beat = send_beat
+        self._write_log = write_log
+        self._next_beat_us = 0
+        self._held_beat: AttemptBeat | None = None
+
+    def enter(self) -> AttemptFinished | None:
+        """The coroutine of the attempt begins; its end, if it was stopped before."""
+        self.is_entered = True
+        return self.stopped() if self.stop_reason else None
+
+    def context(self) -> Context:
+        """The context that the task sees."""
+        assignment, timeout_us = self.item.assignment, self.item.timeout_us
+        backend: ContextBackend = self
+        return Context(
+            instance_id=assignment.instance_id,
+            task=assignment.ref.name,
+            namespace=assignment.ref.namespace,
+            attempt=assignment.attempt,
+            attempt_id=assignment.attempt_id,
+            retry_count=assignment.retry_count,
+            deadline_us=None if timeout_us is None else self._clock.wall_us() + timeout_us,
+            fire_us=assignment.fire_us,
+            shard=assignment.shard,
+            shard_total=assignment.shard_total,
+            backend=backend,
+        )
+
+    def prepare(self, find: FindCallee, context: Context) -> tuple[Callee, Call] | AttemptFinished:
+        """Function and arguments, or the end of an attempt that cannot be called."""
+        assignment = self.item.assignment
+        try:
+            callee = find(assignment.ref, self.item.call)
+        except UserError as error:
+            if error.code == "TASK_NOT_FOUND":
+                return self.failed(safe_failure("TASK_NOT_FOUND", str(error)))
+            return self.failed(_import_failure(self.item.call, error))
+        except BaseException as error:  # noqa: BLE001 - the user's code may raise anything
+            return self.failed(_import_failure(self.item.call, error))
+        try:
+            return callee, callee.bind_payload(assignment.payload, context)
+        except UserError as error:
+            return self.failed(safe_failure("BAD_PAYLOAD", str(error)))
+
+    def begin(self) -> None:
+        """User code begins."""
+        self.started_us = self._clock.wall_us()
+
+    def returned(self, callee: Callee, value: object) -> AttemptFinished:
+        """The task has returned."""
+        try:
+            result = callee.encode_result(value)
+        except UserError as error:
+            return self.failed(safe_failure("BAD_RESULT", str(error)))
+        return AttemptFinished(
+            attempt_id=self.attempt_id,
+            started_us=self.started_us,
+            finished_us=self._clock.wall_us(),
+            result=result,
+        )
+
+    def raised(self, error: BaseException) -> AttemptFinished:
+        """The task has raised."""
+        return self.failed(failure_from_exception(error))
+
+    def stopped(self) -> AttemptFinished:
+        """The attempt ends because it was told to."""
+        return self.failed(safe_failure("CANCELLED", "the attempt was stopped"))
+
+    def failed(self, failure: Failure) -> AttemptFinished:
+        """The attempt ends with a failure."""
+        return AttemptFinished(
+            attempt_id=self.attempt_id,
+            started_us=self.started_us,
+            finished_us=self._clock.wall_us(),
+            failure=failure,
+        )
+
+    def last_beat(self) -> AttemptBeat | None:
+        """Progress that still waits to be told when the attempt ends."""
+        return self._held_beat
+
+    # ── ContextBackend ────────────────────────────────────────────────────────────────────────────────
+
+    def progress(self, fraction: float, text: str) -> None:
+        self._beat(AttemptBeat(self.attempt_id, fraction, text))
+
+    def heartbeat(self) -> None:
+        self._beat(self._held_beat if self._held_beat is not None else AttemptBeat(self.attempt_id))
+
+    def is_cancelled(self) -> bool:
+        return bool(self.stop_reason)
+
+    def log(self, record: logging.LogRecord) -> None:
+        self.write_record(record)
+
+    def write_record(self, record: logging.LogRecord) -> None:
+        """Keep a log line with the attempt's output."""
+        text = _formatter.format(record) + "\n"
+        self._write_log(text.encode("utf-8", "backslashreplace"))
+
+    def _beat(self, beat: AttemptBeat) -> None:
+        now_us = self._clock.boot_us()
+        if now_us < self._next_beat_us:
+            # A task may call this in every turn of a tight loop.
+            self._held_beat = beat if beat.fraction >= 0 else self._held_beat
+            return
+        self._held_beat = None
+        self._next_beat_us = now_us + BEAT_INTERVAL_US
+        self._send_beat(beat)
+
+
+def _import_failure(call: str, error: BaseException) -> Failure:
+    inner = failure_from_exception(error)
+    return safe_failure(
+        "TASK_IMPORT",
+        f"{call} could not be imported: {inner.message}",
+        classes=inner.classes,
+        chain=inner.chain,
+        traceback=inner.traceback,
+    )

@@ -1,0 +1,63 @@
+"""The scratch directory of an attempt, and the clean environment of its processes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from ostinato.core.instants import format_instant
+from ostinato.wire.messages import Assignment
+from ostinato.worker.process_tree import MARKER_VARIABLE
+
+#: All that a command gets of the worker's own environment.
+KEPT_VARIABLES = ("PATH", "HOME", "LANG")
+#: Linux refuses a single variable of 128 KiB; a larger payload is only in the file.
+PAYLOAD_VARIABLE_BYTES_MAX = 100 * 1024
+PAYLOAD_FILE = "payload.json"
+
+
+class Workspace:
+    """A directory of one attempt's own; removed with everything in it."""
+
+    def __init__(self, data_dir: Path, assignment: Assignment) -> None:
+        """Create it. Raises ``OSError``."""
+        self.directory = (data_dir / "attempts" / assignment.attempt_id).resolve()
+        self.directory.mkdir(parents=True, mode=0o700)
+        self.payload_file = self.directory / PAYLOAD_FILE
+        self.payload_file.write_bytes(assignment.payload)
+
+    def remove(self) -> None:
+        """Delete the directory; what cannot be deleted stays, as a process may still write there."""
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def attempt_environment(
+    assignment: Assignment, workspace: Workspace, *, own: dict[str, str], deadline_us: int | None
+) -> dict[str, str]:
+    """Environment of a command: a few variables of the worker, the task's own, then ours."""
+    environment = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
+    environment.update(own)
+    environment.update(
+        {
+            MARKER_VARIABLE: assignment.attempt_id,
+            "OSTINATO_NAMESPACE": assignment.ref.namespace,
+            "OSTINATO_TASK": assignment.ref.name,
+            "OSTINATO_INSTANCE_ID": assignment.instance_id,
+            "OSTINATO_ATTEMPT": str(assignment.attempt),
+            "OSTINATO_ATTEMPT_ID": assignment.attempt_id,
+            "OSTINATO_RETRY_COUNT": str(assignment.retry_count),
+            "OSTINATO_SHARD": str(assignment.shard),
+            "OSTINATO_SHARD_TOTAL": str(assignment.shard_total),
+            "OSTINATO_DUE": format_instant(assignment.due_us),
+            "OSTINATO_SCRATCH": str(workspace.directory),
+            "OSTINATO_PAYLOAD_FILE": str(workspace.payload_file),
+        }
+    )
+    if len(assignment.payload) <= PAYLOAD_VARIABLE_BYTES_MAX:
+        environment["OSTINATO_PAYLOAD"] = assignment.payload.decode("utf-8", "replace")
+    if assignment.fire_us is not None:
+        environment["OSTINATO_FIRE"] = format_instant(assignment.fire_us)
+    if deadline_us is not None:
+        environment["OSTINATO_DEADLINE"] = format_instant(deadline_us)
+    return environment

@@ -1,0 +1,154 @@
+"""The story of an instance says what ran, who decided and what comes next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+from support.cluster import ADDRESS, Cluster, python_task
+from support.scripted_worker import HEARTBEAT_US, Script, ScriptedWorker
+
+from ostinato.control.cancel import cancel
+from ostinato.control.explain import Story, story
+from ostinato.control.replay import replay
+from ostinato.control.requests import Asker, require_ok
+from ostinato.control.story_text import story_lines
+from ostinato.core.definition import TaskDefinition
+from ostinato.core.failure.failure import Cause, Failure, safe_failure
+from ostinato.core.instants import SECOND
+from ostinato.core.retry.policy import RetryPolicy
+from ostinato.core.states import State
+from ostinato.testing.virtual_clock import run_virtual
+
+TASK = python_task(retry=RetryPolicy(interval_us=5 * SECOND, max_retry=2, retry_on=("ECONNREFUSED",)))
+REFUSED = safe_failure(
+    "ECONNREFUSED",
+    "no answer\nfrom the server",
+    chain=[Cause("app.Down", "no answer"), Cause("ConnectionRefusedError", "port 80")],
+    traceback="Traceback …\n  line 1",
+)
+
+
+async def cluster_with(script: Script, task: TaskDefinition = TASK) -> tuple[Cluster, ScriptedWorker]:
+    cluster = Cluster()
+    await cluster.start(task)
+    worker = ScriptedWorker(cluster.network, cluster.clock, script, tasks=["t"])
+    await worker.connect(ADDRESS)
+    worker.beat(HEARTBEAT_US)
+    return cluster, worker
+
+
+async def told(cluster: Cluster, identity: str) -> tuple[Story, str]:
+    found = await story(cluster.store, identity)
+    assert msgspec.json.decode(msgspec.json.encode(found))["id"] == identity
+    return found, "\n".join(story_lines(found))
+
+
+def test_a_success_after_retries_tells_each_attempt_and_its_rule() -> None:
+    async def play() -> None:
+        answers: Iterator[bytes | Failure] = iter([REFUSED, REFUSED, b"17"])
+        cluster, worker = await cluster_with(lambda item: next(answers))
+        identity = await cluster.submit(TASK)
+        await cluster.in_state(identity, State.RETRY_WAITING)
+        waiting, text = await told(cluster, identity)
+        assert waiting.next.startswith("attempt 2 is due at ")
+        assert "failure ECONNREFUSED (transient)" in text
+        await cluster.in_state(identity, State.SUCCESS)
+        found, text = await told(cluster, identity)
+        assert [attempt.ended for attempt in found.attempts] == ["failed", "failed", "success"]
+        assert [attempt.worker for attempt in found.attempts] == ["scripted"] * 3
+        first, second, last = found.attempts
+        assert "retry 1 of 2" in first.decision
+        assert first.next_due_us is not None
+        assert first.ended_us is not None
+        assert first.next_due_us - first.ended_us == 5 * SECOND
+        assert (second.code, second.category) == ("ECONNREFUSED", "transient")
+        assert (last.code, last.decision) == ("", "")
+        assert "caused by ConnectionRefusedError: port 80" in text
+        assert "2 of 3 allowed failures" in text
+        assert "from the server" in text
+        assert "Traceback" not in text
+        assert "  line 1" in "\n".join(story_lines(found, traceback=True))
+        assert text.splitlines()[-1].startswith("next: nothing")
+        await worker.disconnect()
+        await cluster.stop()
+
+    run_virtual(play())
+
+
+def test_a_failure_that_is_not_retried_says_which_rule_decided() -> None:
+    async def play() -> None:
+        failure = safe_failure("EXIT_3", "bad input")
+        cluster, worker = await cluster_with(lambda item: failure)
+        identity = await cluster.submit(TASK)
+        await cluster.in_state(identity, State.FAILED)
+        found, text = await told(cluster, identity)
+        assert found.attempts[0].ended == "failed"
+        assert "retry_on" in found.attempts[0].decision
+        assert "decided" in text
+        await worker.disconnect()
+        await cluster.stop()
+
+    run_virtual(play())
+
+
+def test_a_held_instance_says_why_it_waits() -> None:
+    async def play() -> None:
+        cluster = Cluster()
+        await cluster.start(TASK)
+        identity = await cluster.submit(TASK, expires_us=cluster.clock.wall_us() + 3600 * SECOND)
+
+        async def is_held() -> bool:
+            return (await cluster.instance(identity)).hold is not None
+
+        await cluster.until(is_held)
+        found, text = await told(cluster, identity)
+        assert found.waits
+        assert found.next.startswith("attempt 1 starts as soon as it can; it waits: ")
+        assert "it fails if it has not started by" in found.next
+        assert found.waits in text
+        await cluster.stop()
+
+    run_virtual(play())
+
+
+def test_running_cancelled_and_replayed_are_told_in_order() -> None:
+    async def play() -> None:
+        cluster, worker = await cluster_with(lambda item: None)
+        asker = Asker(clock=cluster.clock, rng=cluster.rng, by="ada")
+        identity = await cluster.submit(TASK)
+        await cluster.until(lambda: _is(bool(worker.running)))
+        running, text = await told(cluster, identity)
+        assert running.attempts[0].ended == "running"
+        assert running.next == "attempt 1 is running on scripted"
+
+        require_ok((await cancel(cluster.store, [identity], asker=asker, reason="wrong day"))[0])
+        asked, text = await told(cluster, identity)
+        assert asked.next == "attempt 1 has been asked to end; then it is cancelled"
+        assert "wrong day" in text
+
+        await worker.finish(next(iter(worker.running.values())), safe_failure("CANCELLED", "ended"))
+        await cluster.in_state(identity, State.CANCELLED)
+        ended, _ = await told(cluster, identity)
+        assert [attempt.ended for attempt in ended.attempts] == ["cancelled"]
+
+        require_ok((await replay(cluster.store, [identity], asker=asker, reason="right day"))[0])
+        await cluster.until(lambda: _is(len(worker.assigned) == 2))
+        again, text = await told(cluster, identity)
+        assert (again.generation, again.failures) == (2, 0)
+        assert [attempt.generation for attempt in again.attempts] == [1, 2]
+        lines = text.splitlines()
+        order = [
+            next(index for index, line in enumerate(lines) if line.startswith(start))
+            for start in ("attempt 1", "attempt 2", "next:")
+        ]
+        assert order == sorted(order)
+        assert any("replayed by ada: right day" in line for line in lines)
+        await worker.disconnect()
+        await cluster.stop()
+
+    run_virtual(play())
+
+
+async def _is(value: bool) -> bool:
+    return value

@@ -1,0 +1,268 @@
+"""Cancel, replay, pause: asked of a real node over the in-memory store."""
+
+from __future__ import annotations
+
+import pytest
+from support.cluster import ADDRESS, Cluster, python_task
+from support.scripted_worker import HEARTBEAT_US, Script, ScriptedWorker
+
+from ostinato.control.cancel import cancel
+from ostinato.control.pause import set_task_flag
+from ostinato.control.queries import get_instance, list_instances, list_tasks, task_triggers
+from ostinato.control.replay import replay
+from ostinato.control.requests import Asker, refusal_of, require_ok
+from ostinato.core.definition import Parameter, PythonSpec, TaskRef
+from ostinato.core.instants import MINUTE, SECOND
+from ostinato.core.schedule.trigger import DateTrigger, IntervalTrigger
+from ostinato.core.states import State
+from ostinato.errors import ConflictError, InternalError, UnavailableError, UserError
+from ostinato.store.batches import InstanceFilter, RequestAnswer
+from ostinato.testing.virtual_clock import START_US, run_virtual
+
+TASK = python_task()
+REF = TASK.ref
+
+
+def asker_of(cluster: Cluster, **changes: object) -> Asker:
+    base: dict[str, object] = {"clock": cluster.clock, "rng": cluster.rng, "by": "ada"}
+    return Asker(**{**base, **changes})  # type: ignore[arg-type]  # chosen per test
+
+
+async def worker_of(cluster: Cluster, script: Script) -> ScriptedWorker:
+    worker = ScriptedWorker(cluster.network, cluster.clock, script, tasks=["t"])
+    await worker.connect(ADDRESS)
+    worker.beat(HEARTBEAT_US)
+    return worker
+
+
+def test_waiting_instances_are_cancelled_and_a_second_cancel_is_fine() -> None:
+    async def story() -> None:
+        cluster = Cluster()
+        await cluster.start(TASK)
+        ids = [await cluster.submit(TASK) for _ in range(3)]
+        for _ in range(2):
+            answers = await cancel(cluster.store, ids, asker=asker_of(cluster), reason="not needed")
+            assert [require_ok(answer).code for answer in answers] == ["OK"] * 3
+        instance = await get_instance(cluster.store, ids[0])
+        assert instance.state is State.CANCELLED
+        assert "not needed" in instance.reason
+        history = await cluster.store.history(ids[0])
+        assert [(row.kind, row.by) for row in history] == [("cancelled", "ada")]
+        assert await cancel(cluster.store, [], asker=asker_of(cluster)) == []
+        await cluster.stop()
+
+    run_virtual(story())
+
+
+def test_an_instance_that_has_ended_is_not_cancelled_but_may_be_replayed() -> None:
+    async def story() -> None:
+        cluster = Cluster()
+        await cluster.start(TASK)
+        worker = await worker_of(cluster, lambda item: item.payload)
+        identity = await cluster.submit(TASK, payload=b'{"n":1}')
+        await cluster.in_state(identity, State.SUCCESS)
+        refused = (await cancel(cluster.store, [identity], asker=asker_of(cluster)))[0]
+        with pytest.raises(ConflictError) as caught:
+            require_ok(refused)
+        assert caught.value.code == "INSTANCE_TERMINAL"
+
+        answers = await replay(cluster.store, [identity], asker=asker_of(cluster), payload=b'{"n":2}')
+        assert answers[0].code == "OK"
+        done = await cluster.in_state(identity, State.SUCCESS)
+        assert (done.generation, done.result) == (2, b'{"n":2}')
+        await worker.disconnect()
+        await cluster.stop()
+
+    run_virtual(story())
+
+
+def test_a_live_instance_is_not_replayed() -> None:
+    async def story() -> None:
+        cluster = Cluster()
+        await cluster.start(TASK)
+        identity = await cluster.submit(TASK)
+        answers = await replay(cluster.store, [identity], asker=asker_of(cluster), latest=True)
+        assert answers[0].code == "INSTANCE_NOT_TERMINAL"
+        await cluster.stop()
+
+    run_virtual(story())
+
+
+@pytest.mark.parametrize("latest", [False, True])
+def test_the_payload_of_a_replay_must_fit_the_version_that_it_will_run(latest: bool) -> None:
+    async def story() -> None:
+        cluster = Cluster()
+        old = python_task(executor=PythonSpec("m:f", is_async=True, parameters=(Parameter("day"),)))
+        new = python_task(executor=PythonSpec("m:f", is_async=True, parameters=(Parameter("week"),)))
+        await cluster.start(old)
+        identity = await cluster.submit(old)
+        await cluster.store.apply([new], now_us=cluster.clock.wall_us())
+        require_ok((await cancel(cluster.store, [identity], asker=asker_of(cluster)))[0])
+        right, wrong = (b'{"week":1}', b'{"day":1}') if latest else (b'{"day":1}', b'{"week":1}')
+        with pytest.raises(UserError) as caught:
+            await replay(cluster.store, [identity], asker=asker_of(cluster), latest=latest, payload=wrong)
+        assert caught.value.code == "INVALID_PAYLOAD"
+        answers = await replay(
+            cluster.store, [identity], asker=asker_of(cluster), latest=latest, payload=right
+        )
+        assert require_ok(answers[0]).code == "OK"
+        assert (await get_instance(cluster.store, identity)).payload == right
+        await cluster.stop()
+
+    run_virtual(story())
+
+
+def test_pause_and_disable_are_confirmed_once_the_owner_has_done_them() -> None:
+    async def story() -> None:
+        cluster = Cluster()
+        await cluster.start(TASK)
+        for verb, flags in (
+            ("pause", (True, False)),
+            ("pause", (True, False)),
+            ("resume", (False, False)),
+            ("disable", (False, True)),
+            ("enable", (False, False)),
+        ):
+            await set_task_flag(cluster.store, REF, verb=verb, asker=asker_of(cluster))  # type: ignore[arg-type]  # words of the literal
+            row = (await cluster.store.get_tasks([REF]))[REF]
+            assert (row.paused, row.disabled) == flags
+        with pytest.raises(UserError, match=r"default/tt does not exist \(did you mean t\?\)"):
+            await set_task_flag(
+                cluster.store, TaskRef("default", "tt"), verb="pause", asker=asker_of(cluster)
+            )
+        await cluster.stop()
+
+    run_virtual(story())
+
+
+def test_without_a_scheduler_the_request_is_recorded_and_said_to_be() -> None:
+    async def story() -> None:
+        cluster = Cluster()
+        await cluster.start(TASK)
+        identity = await cluster.submit(TASK)
+        await cluster.node.stop()
+        began_us = cluster.clock.boot_us()
+        with pytest.raises(
+            UnavailableError, match="the request is recorded; no scheduler is running"
+        ) as caught:
+            await cancel(cluster.store, [identity], asker=asker_of(cluster))
+        assert caught.value.code == "SCHEDULER_UNREACHABLE"
+        assert cluster.clock.boot_us() == began_us
+        await cluster.restart()
+        await cluster.in_state(identity, State.CANCELLED)
+        await cluster.stop()
+
+    run_virtual(story())
+
+
+def test_a_scheduler_that_was_killed_is_told_from_one_that_is_slow() -> None:
+    """A killed node leaves its row behind, but its counter stands still."""
+
+    async def story() -> None:
+        cluster = Cluster()
+        await cluster.start(TASK)
+        identity = await cluster.submit(TASK)
+        nodes = await cluster.store.nodes()
+        await cluster.node.stop()
+        await cluster.store.register_node(nodes[0])
+        with pytest.raises(UnavailableError, match="no scheduler is running"):
+            await cancel(cluster.store, [identity], asker=asker_of(cluster))
+
+        async def renew() -> None:
+            await cluster.store.renew_node(nodes[0].id)
+
+        slow = SlowStore(cluster.store, renew)
+        with pytest.raises(UnavailableError, match="the scheduler has not answered within 10s"):
+            await cancel(slow, [identity], asker=asker_of(cluster))  # type: ignore[arg-type]  # a store by delegation
+        await cluster.store.close()
+
+    run_virtual(story())
+
+
+class SlowStore:
+    """A store whose node renews itself but answers nothing."""
+
+    def __init__(self, store: object, renew: object) -> None:
+        self._store = store
+        self._renew = renew
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._store, name)
+
+    async def answers(self, request_ids: object) -> dict[str, RequestAnswer]:
+        await self._renew()  # type: ignore[operator]  # an async function without arguments
+        return {}
+
+
+def test_an_answer_becomes_the_error_that_its_code_means() -> None:
+    def answer(code: str) -> RequestAnswer:
+        return RequestAnswer("r", 0, code, "said", "i")
+
+    assert isinstance(refusal_of(answer("INSTANCE_TERMINAL")), ConflictError)
+    assert refusal_of(answer("TASK_NOT_FOUND")).exit_code == 5
+    unknown = refusal_of(answer("FROM_THE_FUTURE"))
+    assert isinstance(unknown, InternalError)
+    assert str(unknown) == "FROM_THE_FUTURE: said"
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"), [({"reason": "a\0"}, "reason"), ({"reason": "x" * 1001}, "reason")]
+)
+def test_a_reason_that_no_store_could_hold_is_refused(changes: dict[str, str], field: str) -> None:
+    async def story() -> None:
+        cluster = Cluster()
+        with pytest.raises(UserError) as caught:
+            await cancel(cluster.store, [], asker=asker_of(cluster), **changes)
+        assert caught.value.field == field
+
+    run_virtual(story())
+
+
+@pytest.mark.parametrize("identity", ["nosuch", "", "a\0b", "ä", "'; drop table"])
+def test_an_unknown_instance_is_said_to_be_so(identity: str) -> None:
+    async def story() -> None:
+        cluster = Cluster()
+        await cluster.start(TASK)
+        known = await cluster.submit(TASK)
+        with pytest.raises(UserError) as caught:
+            await cancel(cluster.store, [known, identity], asker=asker_of(cluster))
+        assert caught.value.code == "INSTANCE_NOT_FOUND"
+        assert (await get_instance(cluster.store, known)).state is State.PENDING
+        await cluster.stop()
+
+    run_virtual(story())
+
+
+def test_lists_are_whole_and_in_order() -> None:
+    async def story() -> None:
+        cluster = Cluster()
+        await cluster.start()
+        names = [f"t{number:04}" for number in range(2_345)]
+        await cluster.store.apply([python_task(name) for name in names], now_us=START_US)
+        rows = await list_tasks(cluster.store, "default")
+        assert [row.ref.name for row in rows] == names
+        assert len(await list_tasks(cluster.store, None, limit=1_001)) == 1_001
+        with pytest.raises(UserError) as caught:
+            await list_instances(cluster.store, InstanceFilter(), limit=0)
+        assert caught.value.field == "limit"
+        await cluster.stop()
+
+    run_virtual(story())
+
+
+def test_triggers_are_listed_by_their_next_fire() -> None:
+    async def story() -> None:
+        cluster = Cluster()
+        triggers = (
+            DateTrigger(at_us=START_US - 3 * 24 * 60 * MINUTE),
+            IntervalTrigger(every_us=MINUTE),
+            IntervalTrigger(every_us=SECOND),
+        )
+        task = python_task(triggers=triggers)
+        await cluster.start(task)
+        rows = await task_triggers(cluster.store, task.ref)
+        assert [row.next_us is None for row in rows] == [False, False, True]
+        assert rows[0].spec == triggers[2]
+        await cluster.stop()
+
+    run_virtual(story())

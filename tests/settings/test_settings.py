@@ -1,0 +1,122 @@
+"""Settings: one precedence, and errors that name the source."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ostinato.errors import UserError
+from ostinato.settings import FILE_NAME, SETTINGS, Address, Settings, is_loopback, load_settings
+
+
+def _refusal(flags: dict[str, object], environ: dict[str, str], cwd: Path) -> UserError:
+    with pytest.raises(UserError) as caught:
+        load_settings(flags, environ, cwd=cwd)
+    assert caught.value.code == "INVALID_SETTING"
+    return caught.value
+
+
+def test_flag_beats_variable_beats_file_beats_default(tmp_path: Path) -> None:
+    assert load_settings({}, {}, cwd=tmp_path).namespace == "default"
+    (tmp_path / FILE_NAME).write_text('namespace = "from-file"\n', encoding="utf-8")
+    environ = {"OSTINATO_NAMESPACE": "from-variable"}
+    assert load_settings({"namespace": None}, {}, cwd=tmp_path).namespace == "from-file"
+    assert load_settings({"namespace": None}, environ, cwd=tmp_path).namespace == "from-variable"
+    assert load_settings({"namespace": "from-flag"}, environ, cwd=tmp_path).namespace == "from-flag"
+
+
+def test_defaults_are_those_of_the_design(tmp_path: Path) -> None:
+    settings = load_settings({}, {}, cwd=tmp_path)
+    assert settings.database == "sqlite:///ostinato.db"
+    assert (str(settings.bind), str(settings.worker_bind)) == ("127.0.0.1:8640", "127.0.0.1:8641")
+    assert (settings.worker_lease_us, settings.drain_timeout_us) == (60_000_000, 25_000_000)
+    assert settings.async_slots == 100
+    assert settings.slots >= 1
+    assert settings.worker_name
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
+def test_every_setting_refuses_nonsense_and_names_flag_variable_and_key(
+    setting: object, tmp_path: Path
+) -> None:
+    name, flag, variable = setting.name, setting.flag, setting.variable  # type: ignore[attr-defined]  # a Setting
+    assert _refusal({name: object()}, {}, tmp_path).field == flag
+    assert _refusal({}, {variable: "\x1b"}, tmp_path).field == variable
+    (tmp_path / FILE_NAME).write_text(f"{name} = 1979-05-27\n", encoding="utf-8")
+    assert _refusal({}, {}, tmp_path).field == f"{FILE_NAME}: {name}"
+
+
+def test_every_setting_has_its_field() -> None:
+    names = {name.removesuffix("_us") for name in Settings.__struct_fields__}
+    assert names == {setting.name for setting in SETTINGS}
+
+
+def test_zero_slots_is_zero_and_not_the_default(tmp_path: Path) -> None:
+    assert load_settings({"slots": 0}, {}, cwd=tmp_path).slots == 0
+    assert load_settings({}, {"OSTINATO_SLOTS": "0"}, cwd=tmp_path).slots == 0
+
+
+def test_worker_without_any_slot_is_refused(tmp_path: Path) -> None:
+    assert "nothing could run" in _refusal({"slots": 0, "async_slots": 0}, {}, tmp_path).message
+
+
+def test_c077_a_worker_lease_too_short_to_honour_is_refused_with_the_minimum(tmp_path: Path) -> None:
+    for value in ("1s", "2s", "5999ms"):
+        assert "minimum of 6s" in _refusal({"worker_lease": value}, {}, tmp_path).message
+    assert load_settings({"worker_lease": "6s"}, {}, cwd=tmp_path).worker_lease_us == 6_000_000
+
+
+@pytest.mark.parametrize("bind", ["0.0.0.0:8640", "192.0.2.1:8640", "[::]:8640", "example.com:8640"])
+def test_bind_that_others_can_reach_is_refused_and_says_why(bind: str, tmp_path: Path) -> None:
+    refusal = _refusal({"bind": bind}, {}, tmp_path)
+    assert "TLS" in refusal.message
+    assert "token" in refusal.message
+
+
+@pytest.mark.parametrize("bind", ["127.0.0.1:0", "localhost:8640", "[::1]:8640", "127.9.9.9:1"])
+def test_loopback_bind_is_accepted_and_shown_as_written(bind: str, tmp_path: Path) -> None:
+    settings = load_settings({"bind": bind, "worker_bind": bind}, {}, cwd=tmp_path)
+    assert str(settings.bind) == str(settings.worker_bind) == bind
+
+
+@pytest.mark.parametrize("bind", ["", "8640", "127.0.0.1", ":8640", "127.0.0.1:", "127.0.0.1:65536", "h:-1"])
+def test_address_that_is_none_is_refused(bind: str, tmp_path: Path) -> None:
+    assert _refusal({"bind": bind}, {}, tmp_path).hint
+
+
+def test_schedulers_are_a_list_and_may_be_anywhere(tmp_path: Path) -> None:
+    settings = load_settings({"scheduler": "a.example:1, [2001:db8::1]:2"}, {}, cwd=tmp_path)
+    assert settings.scheduler == (Address("a.example", 1), Address("2001:db8::1", 2))
+
+
+def test_scheduler_without_a_port_to_connect_to_is_refused(tmp_path: Path) -> None:
+    assert "port" in _refusal({"scheduler": "127.0.0.1:0"}, {}, tmp_path).message
+
+
+def test_labels_come_as_flags_as_text_and_as_table(tmp_path: Path) -> None:
+    expected = {"zone": "eu", "gpu": ""}
+    assert load_settings({"labels": ["zone=eu", "gpu="]}, {}, cwd=tmp_path).labels == expected
+    assert load_settings({}, {"OSTINATO_LABELS": "zone=eu,gpu="}, cwd=tmp_path).labels == expected
+    (tmp_path / FILE_NAME).write_text('[labels]\nzone = "eu"\ngpu = ""\n', encoding="utf-8")
+    assert load_settings({}, {}, cwd=tmp_path).labels == expected
+    assert "twice" in _refusal({"labels": ["a=1", "a=2"]}, {}, tmp_path).message
+
+
+def test_unknown_key_of_the_file_is_refused_with_the_nearest_name(tmp_path: Path) -> None:
+    (tmp_path / FILE_NAME).write_text('worker-lease = "60s"\n', encoding="utf-8")
+    refusal = _refusal({}, {}, tmp_path)
+    assert refusal.field == f"{FILE_NAME}: worker-lease"
+    assert "worker_lease" in refusal.hint
+
+
+def test_broken_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / FILE_NAME).write_text("a = = b\n", encoding="utf-8")
+    assert _refusal({}, {}, tmp_path).field == FILE_NAME
+
+
+def test_only_loopback_is_loopback() -> None:
+    assert is_loopback("localhost")
+    assert is_loopback("::1")
+    assert not is_loopback("0.0.0.0")
+    assert not is_loopback("localhost.example")

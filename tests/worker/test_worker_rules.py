@@ -1,0 +1,242 @@
+"""The pure parts of a worker: what an end means, how long a lease lasts, deadlines, grants, batches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import msgspec
+import pytest
+
+from ostinato.clock import SystemClock
+from ostinato.core.definition import HttpSpec, PythonSpec, ShellSpec
+from ostinato.core.failure.failure import safe_failure
+from ostinato.core.instants import SECOND
+from ostinato.core.model import OutputChunk
+from ostinato.errors import UserError
+from ostinato.testing.contracts.executor_harness import attempt_of, task_spec
+from ostinato.wire.messages import Accepted, Outcomes, Output
+from ostinato.worker.attempt import RunningAttempt, kind_of, outcome_of, pool_of, refusal
+from ostinato.worker.config import WorkerConfig
+from ostinato.worker.credits import Credits
+from ostinato.worker.deadlines import DeadlineHeap, DeadlineKind
+from ostinato.worker.executors.http import HttpExecutor
+from ostinato.worker.executors.protocol import AttemptFinished, StopReason
+from ostinato.worker.lease_guard import DRIFT_US, LeaseGuard
+from ostinato.worker.outbox import BATCH_BYTES_MAX, OUTPUT_BYTES_MAX, Outbox
+
+FAILURE = safe_failure("EXIT_3", "the command ended with exit status 3")
+LEASE_US = 60 * SECOND
+
+
+def attempt(stop: StopReason | None = None, *, stopped_us: int = 0) -> RunningAttempt:
+    start = attempt_of(task_spec("any", ShellSpec(command="true"), timeout_us=2 * SECOND))
+    made = RunningAttempt(
+        start.assignment, start.spec, pool="process", executor=HttpExecutor(clock=SystemClock())
+    )
+    made.stop_reason, made.stopped_us = stop, stopped_us
+    return made
+
+
+def ended(made: RunningAttempt, **fields: object) -> AttemptFinished:
+    values: dict[str, object] = {"started_us": 10, "finished_us": 100} | fields
+    return AttemptFinished(attempt_id=made.assignment.attempt_id, **values)  # type: ignore[arg-type]  # as above
+
+
+# ── what an end means ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_attempt_that_was_not_stopped_ends_as_it_reports() -> None:
+    made = attempt()
+    assert outcome_of(made, ended(made, result=b"1")).result == b"1"
+    assert outcome_of(made, ended(made)).result == b"null"
+    assert outcome_of(made, ended(made, failure=FAILURE)).failure == FAILURE
+
+
+@pytest.mark.parametrize(
+    ("reason", "code"),
+    [
+        (StopReason.TIMEOUT, "TIMEOUT"),
+        (StopReason.CANCELLED, "CANCELLED"),
+        (StopReason.HEARTBEAT_TIMEOUT, "HEARTBEAT_TIMEOUT"),
+        (StopReason.LEASE_ENDED, "LEASE_EXPIRED"),
+        (StopReason.DRAIN, "HANDED_BACK"),
+    ],
+)
+def test_c129_a_stop_decides_unless_the_result_was_there_first(reason: StopReason, code: str) -> None:
+    made = attempt(reason, stopped_us=100)
+    late = outcome_of(made, ended(made, result=b"1", finished_us=101))
+    assert late.result is None
+    assert late.failure is not None
+    assert late.failure.code == code
+    first = outcome_of(made, ended(made, result=b"1", finished_us=100))
+    assert (first.result, first.failure) == (b"1", None)
+    died = outcome_of(made, ended(made, failure=FAILURE, finished_us=50))
+    assert died.failure is not None
+    assert died.failure.code == code
+
+
+def test_what_never_ran_is_handed_back_unstarted_by_a_drain_and_cancelled_by_a_cancel() -> None:
+    drained = attempt(StopReason.DRAIN)
+    outcome = outcome_of(drained, ended(drained, started_us=None, failure=FAILURE))
+    assert outcome.unstarted_reason == "the worker drains"
+    assert outcome.failure is None
+    cancelled = attempt(StopReason.CANCELLED)
+    outcome = outcome_of(cancelled, ended(cancelled, started_us=None, failure=FAILURE))
+    assert outcome.unstarted_reason == ""
+    assert outcome.failure is not None
+    assert outcome.failure.code == "CANCELLED"
+
+
+def test_a_neighbour_of_a_kill_is_collateral_and_lost() -> None:
+    made = attempt()
+    outcome = outcome_of(made, ended(made, failure=FAILURE, collateral=True))
+    assert outcome.failure is not None
+    assert (outcome.failure.code, outcome.failure.category) == ("COLLATERAL", "lost")
+
+
+def test_a_refusal_has_no_failure_and_no_start() -> None:
+    outcome = refusal(attempt().assignment, reason="no free slot", now_us=7)
+    assert (outcome.unstarted_reason, outcome.started_us, outcome.finished_us) == ("no free slot", None, 7)
+    assert outcome.failure is None
+
+
+@pytest.mark.parametrize(
+    ("executor", "kind", "pool"),
+    [
+        (PythonSpec(call="m:f"), "python", "process"),
+        (PythonSpec(call="m:f", is_async=True), "python", "async"),
+        (ShellSpec(command="true"), "shell", "process"),
+        (HttpSpec(method="GET", url="http://x"), "http", "async"),
+    ],
+)
+def test_kind_and_pool_of_an_executor(
+    executor: PythonSpec | ShellSpec | HttpSpec, kind: str, pool: str
+) -> None:
+    assert (kind_of(executor), pool_of(executor)) == (kind, pool)
+
+
+# ── the lease ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_lease_runs_from_the_sending_of_the_newest_acknowledged_heartbeat() -> None:
+    guard = LeaseGuard()
+    assert guard.ends_us is None
+    assert guard.check_us is None
+    guard.welcome(worker_lease_us=LEASE_US, hello_sent_us=1_000)
+    assert guard.ends_us == 1_000 + LEASE_US
+    guard.acknowledged(9_000)
+    guard.acknowledged(5_000)
+    assert guard.ends_us == 9_000 + LEASE_US
+
+
+@pytest.mark.parametrize(("grace_us", "margin_us"), [(3 * SECOND, 4 * SECOND), (30 * SECOND, 11 * SECOND)])
+def test_an_attempt_is_stopped_its_grace_and_a_second_before_the_end(grace_us: int, margin_us: int) -> None:
+    guard = LeaseGuard()
+    guard.welcome(worker_lease_us=LEASE_US, hello_sent_us=0)
+    assert guard.stop_us(grace_us) == LEASE_US - margin_us
+    assert guard.check_us is not None
+    assert guard.check_us <= LEASE_US - margin_us
+
+
+def test_an_assignment_is_covered_by_the_heartbeat_that_its_sender_had_processed() -> None:
+    guard = LeaseGuard()
+    assert not guard.covers_assignment(0, 0)
+    guard.welcome(worker_lease_us=LEASE_US, hello_sent_us=0)
+    guard.sent(1, 5 * SECOND)
+    assert guard.covers_assignment(0, LEASE_US - DRIFT_US - 1)
+    assert not guard.covers_assignment(0, LEASE_US - DRIFT_US)
+    assert guard.covers_assignment(1, LEASE_US)
+    assert not guard.covers_assignment(99, 6 * SECOND)
+    for sequence in range(2, 1_000):
+        guard.sent(sequence, sequence * 5 * SECOND)
+    assert not guard.covers_assignment(1, 6 * SECOND)
+
+
+# ── deadlines, grants, batches ────────────────────────────────────────────────────────────────────────────
+
+
+def test_deadlines_come_in_order_and_those_of_ended_attempts_never() -> None:
+    wanted = {f"a{n}" for n in range(0, 100, 2)}
+    heap = DeadlineHeap(wanted.__contains__)
+    times = list(range(100))
+    Random(1).shuffle(times)
+    for number in times:
+        heap.push(number, f"a{number}", kind=DeadlineKind.TIMEOUT)
+    assert heap.next_us == 0
+    assert [deadline.at_us for deadline in heap.pop_due(49)] == list(range(0, 50, 2))
+    assert heap.next_us == 50
+    assert heap.pop_due(49) == []
+
+
+def test_the_heap_does_not_grow_with_attempts_that_have_ended() -> None:
+    live: set[str] = set()
+    heap = DeadlineHeap(live.__contains__)
+    for number in range(100_000):
+        live.add(str(number))
+        heap.push(10**9 + number, str(number), kind=DeadlineKind.TIMEOUT)
+        live.discard(str(number - 100))
+    assert len(heap) < 3_000
+
+
+def test_grants_survive_streams_and_stop_rising_with_a_drain() -> None:
+    credits = Credits({"async": 2})
+    assert credits.take("async")
+    assert credits.granted() == {"async": 2}
+    credits.begin_stream()
+    assert credits.granted() == {"async": 1}
+    assert credits.take("async")
+    assert not credits.take("async")
+    credits.give_back("async")
+    assert credits.granted() == {"async": 2}
+    credits.stop_granting()
+    credits.give_back("async")
+    assert credits.granted() == {"async": 2}
+    credits.begin_stream()
+    assert credits.granted() == {"async": 0}
+
+
+def chunk(text: str) -> OutputChunk:
+    return OutputChunk(
+        instance_id="i", attempt=1, attempt_id="a", sequence=1, at_us=0, stream="stdout", text=text
+    )
+
+
+async def test_output_that_nobody_takes_is_bounded_and_does_not_hold_up_outcomes() -> None:
+    outbox = Outbox(dict)
+    for _ in range(40):
+        outbox.add_output([chunk("x" * (1024 * 1024))])
+    outbox.add_outcomes([refusal(attempt().assignment, reason="full", now_us=0)])
+    outbox.accept(["a1"])
+    first = outbox.take()
+    assert [type(message) for message in first] == [Accepted, Output, Outcomes]
+    texts: list[str] = []
+    while outbox.has_mail.is_set():
+        for message in outbox.take():
+            if isinstance(message, Output):
+                assert sum(len(item.text) for item in message.chunks) <= BATCH_BYTES_MAX
+                texts += [item.text for item in message.chunks]
+    texts += [item.text for message in first if isinstance(message, Output) for item in message.chunks]
+    assert len(texts) == 40
+    assert sum(len(text) for text in texts) <= OUTPUT_BYTES_MAX + 40 * 100
+    assert sum("output lost" in text for text in texts) == 24
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"worker_name": ""}, "worker_name"),
+        ({"scheduler": ""}, "scheduler"),
+        ({"capacity": {"gpu": 1}}, "capacity"),
+        ({"capacity": {"async": -1}}, "capacity"),
+        ({"drain_timeout_us": -1}, "drain_timeout"),
+    ],
+)
+def test_a_configuration_that_cannot_work_is_refused_by_its_field(
+    fields: dict[str, object], field: str
+) -> None:
+    config = WorkerConfig(worker_name="w", scheduler="s", capacity={"async": 0}, data_dir=Path("d"))
+    assert config.validate() is config
+    with pytest.raises(UserError) as caught:
+        msgspec.structs.replace(config, **fields).validate()
+    assert caught.value.field == field
