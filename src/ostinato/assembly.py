@@ -139,8 +139,9 @@ async def running_node(
     """Store, health and node, from start to clean stop."""
     hooks, registry = build_observation(log_hook)
     async with AsyncExitStack() as stack:
-        store = await open_store_from_url(settings.database, clock=clock)
+        store = open_store_from_url(settings.database, clock=clock)
         stack.push_async_callback(store.close)
+        await store.open()
         node = build_node(settings, store=store, transport=transport, clock=clock, hooks=hooks)
         api = ApiServer(settings.bind, readiness=node.ready, registry=registry)
         # Before the node: a taken port is found out before any partition is owned.

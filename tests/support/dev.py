@@ -21,7 +21,7 @@ app = App("shop")
 
 
 @app.task(triggers=[cron("0 6 * * *", timezone="Europe/Berlin")])
-def add(first: int, second: int = 1) -> int:
+def add(first: int = 0, second: int = 1) -> int:
     print("adding\\x1b[31m")
     return first + second
 

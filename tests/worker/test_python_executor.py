@@ -229,6 +229,21 @@ async def test_c071_a_slot_killed_from_outside_is_a_resource_failure_that_says_s
     assert again.result == b"2"
 
 
+async def test_c133_a_sigterm_for_every_process_of_the_worker_ends_no_attempt(app_file: Path) -> None:
+    async with python(app_file) as pair:
+        executor, sink = pair
+        function, coroutine = attempt_of(a_def("tidy_up_when_cancelled")), attempt_of(an_async("async_wait"))
+        executor.start([function, coroutine])
+        for start in (function, coroutine):
+            await sink.start_of(start.assignment.attempt_id)
+        for pid in (*executor.slot_process_ids, executor.loop_process_id):
+            os.kill(pid, signal.SIGTERM)
+        assert (await end(pair, an_async("async_add"), b'{"a": 1, "b": 1}')).result == b"2"
+        assert sink.ends.keys().isdisjoint({function.assignment.attempt_id, coroutine.assignment.attempt_id})
+        executor.stop(function.assignment.attempt_id, reason=StopReason.CANCELLED, grace_us=MINUTE)
+        assert (await sink.end_of(function.assignment.attempt_id)).result == b'"asked to end"'
+
+
 async def test_a_task_that_leaves_its_process_fails_with_the_exit_status(app_file: Path) -> None:
     async with python(app_file) as pair:
         assert failure_of(await end(pair, a_def("leave"))).code == "EXIT_3"

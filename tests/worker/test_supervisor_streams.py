@@ -31,7 +31,7 @@ from tests.worker.scripted_node import (
     spec,
     specs,
 )
-from tests.worker.worker_stories import FUNCTIONS, Functions, on_virtual_time
+from tests.worker.worker_stories import FUNCTIONS, Functions, nothing, on_virtual_time
 
 # ── lost streams ──────────────────────────────────────────────────────────────────────────────────────────
 

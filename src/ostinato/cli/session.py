@@ -46,8 +46,9 @@ def in_session(settings: Settings, use: Callable[[Session], Awaitable[_V]]) -> _
 async def _in_session(settings: Settings, use: Callable[[Session], Awaitable[_V]]) -> _V:
     clock = SystemClock()
     _require_database(settings.database)
-    store = await open_store_from_url(settings.database, clock=clock)
+    store = open_store_from_url(settings.database, clock=clock)
     try:
+        await store.open()
         return await use(Session(settings, store, clock, SystemRandom()))
     finally:
         await store.close()

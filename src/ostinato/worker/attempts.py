@@ -83,11 +83,10 @@ class Attempts:
         starts: dict[str, list[AttemptStart]] = {}
         refused: list[Outcome] = []
         boot_us, wall_us = self._clock.boot_us(), self._clock.wall_us()
-        ended = {outcome.attempt_id for outcome in self._outbox.unacknowledged}
         stale = not self._lease.covers_assignment(message.heartbeat_sequence, boot_us)
         for assignment in message.items:
             attempt_id = assignment.attempt_id
-            if attempt_id in self._running or attempt_id in ended:
+            if attempt_id in self._running or self._outbox.holds(attempt_id):
                 self._take_repeated(assignment)
                 continue
             spec = self._specs.get((assignment.ref, assignment.version))

@@ -34,6 +34,7 @@ class Outbox:
         self._granted = granted
         self._accepted: list[str] = []
         self._outcomes = UnacknowledgedOutcomes()
+        self._held_ids: set[str] = set()
         #: Heartbeats since the node last acknowledged an outcome, while it owes that.
         self._silent_heartbeats = 0
         self._output: list[OutputChunk] = []
@@ -55,6 +56,7 @@ class Outbox:
         """Report ended attempts, until they are acknowledged."""
         for outcome in outcomes:
             self._outcomes.add(outcome)
+            self._held_ids.add(outcome.attempt_id)
         self.all_acknowledged.clear()
         self.has_mail.set()
 
@@ -81,10 +83,15 @@ class Outbox:
 
     def acknowledge(self, attempt_ids: Iterable[str]) -> None:
         """The node has these outcomes for good."""
-        self._outcomes.acknowledge(attempt_ids)
+        forgotten = self._outcomes.acknowledge(attempt_ids)
+        self._held_ids.difference_update(outcome.attempt_id for outcome in forgotten)
         self._silent_heartbeats = 0
         if not len(self._outcomes):
             self.all_acknowledged.set()
+
+    def holds(self, attempt_id: str) -> bool:
+        """Whether the outcome of an attempt is not acknowledged yet."""
+        return attempt_id in self._held_ids
 
     @property
     def unacknowledged(self) -> Sequence[Outcome]:

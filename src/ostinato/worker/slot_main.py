@@ -159,6 +159,9 @@ def prepare_process() -> socket.socket:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(line_buffering=True, errors="backslashreplace")
+    # A service manager may signal every process of the worker; when attempts end is not its decision.
+    # A handler, unlike ignoring it, is not inherited by what tasks start.
+    signal.signal(signal.SIGTERM, lambda *_: None)
     # Tasks expect to see what they log; the default would drop everything below a warning.
     logging.getLogger().setLevel(logging.INFO)
     return channel

@@ -117,7 +117,7 @@ CATALOGUE: dict[str, CodeRow] = {
         10, 1, 2, "transient", "The task did not call heartbeat within its heartbeat_timeout."
     ),
     "QUEUE_TIMEOUT": CodeRow(10, 1, 3, "permanent", "The instance could not start within its queue_timeout."),
-    "WINDOW_ENDED": CodeRow(10, 1, 4, "permanent", "The next attempt could not start within the window."),
+    "WINDOW_PASSED": CodeRow(10, 1, 4, "permanent", "The next attempt could not start within the window."),
     "CANCELLED": CodeRow(10, 2, 1, "cancelled", "A person or a program cancelled the instance."),
     "REPLACED": CodeRow(10, 2, 2, "cancelled", "A newer fire replaced the instance (overlap: replace)."),
     "WORKER_LOST": CodeRow(10, 3, 1, "lost", "The worker that ran the attempt is gone."),
@@ -150,6 +150,10 @@ CATALOGUE: dict[str, CodeRow] = {
     "OOM": CodeRow(40, 3, 1, "resource", "The attempt ran out of memory, or was killed for using too much."),
     "HTTP_PROTOCOL": CodeRow(50, 2, 1, "transient", "The server's answer was not valid HTTP."),
     "REDIRECT_LIMIT": CodeRow(50, 2, 2, "permanent", "The server redirected too often."),
+    "INVALID_URL": CodeRow(50, 2, 3, "permanent", "The task's URL is not an http or https URL."),
+    "CONNECT_TIMEOUT": CodeRow(50, 3, 1, "transient", "No connection could be made in time."),
+    "READ_TIMEOUT": CodeRow(50, 3, 2, "transient", "The server sent nothing for too long."),
+    "WRITE_TIMEOUT": CodeRow(50, 3, 3, "transient", "The server took no more of the request."),
     "DNS": CodeRow(60, 1, 1, "transient", "A host name could not be resolved."),
     "CONNECTION_RESET": CodeRow(60, 2, 1, "transient", "The other side closed the connection midway."),
     "TLS": CodeRow(60, 3, 1, "transient", "The TLS connection could not be made, or broke."),
@@ -176,13 +180,12 @@ def numeric_code(code: str) -> int:
     """Eight-digit numeric form of any text: see the module's docstring. Total, and stable across releases."""
     row = CATALOGUE.get(code)
     if row is not None:
-        return _number(row.module, row.function, row.detail)
+        return _number((row.module, row.function), row.detail)
     family = code_family(code)
     if family is not None:
-        module, function = _FAMILY_PLACES[family[0]]
-        return _number(module, function, min(family[1], _DETAIL_MAX))
+        return _number(_FAMILY_PLACES[family[0]], min(family[1], _DETAIL_MAX))
     return OWN_CODES_START + stable_hash("failure-code", code) % OWN_CODES_COUNT
 
 
-def _number(module: int, function: int, detail: int) -> int:
-    return module * 1_000_000 + function * 10_000 + detail
+def _number(place: tuple[int, int], detail: int) -> int:
+    return place[0] * 1_000_000 + place[1] * 10_000 + detail

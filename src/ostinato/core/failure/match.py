@@ -178,5 +178,5 @@ def _same_class(name: str, known: str) -> bool:
     return known == name or ("." not in name and known.rpartition(".")[2] == name)
 
 
-def _refusal(message: str, field: str, hint: str = "") -> UserError:
+def _refusal(message: str, field: str, *, hint: str = "") -> UserError:
     return UserError("INVALID_POLICY", message, field=field, hint=hint)

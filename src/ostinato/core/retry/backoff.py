@@ -38,7 +38,7 @@ def delay_cap_us(policy: RetryPolicy) -> int:
 def backoff_delay(policy: RetryPolicy, retry_number: int) -> BackoffDelay:
     """Delay before retry `retry_number` (from 1). Total: any n, saturating at the cap."""
     cap_us = delay_cap_us(policy)
-    wanted_us = _wanted_delay_us(policy, max(retry_number, 1), cap_us)
+    wanted_us = _wanted_delay_us(policy, max(retry_number, 1), cap_us=cap_us)
     if wanted_us <= cap_us:
         return BackoffDelay(max(wanted_us, 0), "")
     return BackoffDelay(
@@ -46,17 +46,17 @@ def backoff_delay(policy: RetryPolicy, retry_number: int) -> BackoffDelay:
     )
 
 
-def _wanted_delay_us(policy: RetryPolicy, retry_number: int, cap_us: int) -> int:
+def _wanted_delay_us(policy: RetryPolicy, retry_number: int, *, cap_us: int) -> int:
     if policy.backoff == "fixed":
         return policy.interval_us
     if policy.backoff == "linear":
         return policy.interval_us * retry_number
     if policy.backoff == "delays":
         return policy.delays_us[min(retry_number, len(policy.delays_us)) - 1] if policy.delays_us else 0
-    return _exponential_us(policy, retry_number, cap_us)
+    return _exponential_us(policy, retry_number, cap_us=cap_us)
 
 
-def _exponential_us(policy: RetryPolicy, retry_number: int, cap_us: int) -> int:
+def _exponential_us(policy: RetryPolicy, retry_number: int, *, cap_us: int) -> int:
     if policy.interval_us == 0:
         return 0
     # repr() gives the decimal that was written: 1.1 means 11/10, not the nearest binary fraction.

@@ -59,8 +59,8 @@ def effective_policy(partial: Mapping[str, object], *, field: str = "retry") -> 
     ``[ostinato.Permanent]``, so that a task's own refusal still counts.
     Raises ``INVALID_POLICY`` or ``INVALID_DURATION`` naming the field.
     """
-    said = _known_fields(partial, _POLICY_FIELDS, field)
-    _refuse_meaningless(said, said.get("backoff", "exponential"), field)
+    said = _known_fields(partial, _POLICY_FIELDS, field=field)
+    _refuse_meaningless(said, said.get("backoff", "exponential"), field=field)
     changes = _schedule_changes(said, field)
     if "max_retry" not in said and "delays_us" in changes:
         changes["max_retry"] = len(cast("tuple[int, ...]", changes["delays_us"]))
@@ -104,7 +104,7 @@ def policy_to_dict(policy: RetryPolicy) -> dict[str, object]:
     return echo
 
 
-def _known_fields(partial: object, known: Sequence[str], field: str) -> dict[str, object]:
+def _known_fields(partial: object, known: Sequence[str], *, field: str) -> dict[str, object]:
     if not isinstance(partial, Mapping):
         raise refusal(f"{partial!r} is not a block of fields", field)
     for name in partial:
@@ -115,7 +115,7 @@ def _known_fields(partial: object, known: Sequence[str], field: str) -> dict[str
     return {str(name): value for name, value in partial.items() if value is not None}
 
 
-def _refuse_meaningless(said: Mapping[str, object], backoff: object, field: str) -> None:
+def _refuse_meaningless(said: Mapping[str, object], backoff: object, *, field: str) -> None:
     """A field that would be read and then have no effect is a mistake, not a wish."""
     without_meaning = {
         "fixed": ("multiplier", "delays"),
@@ -138,7 +138,7 @@ def _schedule_changes(said: Mapping[str, object], field: str) -> dict[str, objec
     if "multiplier" in said:
         changes["multiplier"] = float(_number(said["multiplier"], f"{field}.multiplier"))
     if "delays" in said:
-        changes["delays_us"] = _listed(said["delays"], f"{field}.delays", _duration)
+        changes["delays_us"] = _listed(said["delays"], f"{field}.delays", read=_duration)
     if "max_interval" in said:
         changes["max_interval_us"] = _optional_duration(said["max_interval"], f"{field}.max_interval")
     if "jitter" in said:
@@ -149,15 +149,15 @@ def _schedule_changes(said: Mapping[str, object], field: str) -> dict[str, objec
 
 
 def _rules(value: object, field: str) -> tuple[RetryRule, ...]:
-    return _listed(value, field, _rule)
+    return _listed(value, field, read=_rule)
 
 
 def _rule(value: object, field: str) -> RetryRule:
-    said = _known_fields(value, _RULE_FIELDS, field)
+    said = _known_fields(value, _RULE_FIELDS, field=field)
     if "action" not in said:
         raise refusal("is missing", f"{field}.action", "use retry or fail")
     if "backoff" in said:
-        _refuse_meaningless(said, said["backoff"], field)
+        _refuse_meaningless(said, said["backoff"], field=field)
     changes = _schedule_changes(said, field)
     # None in a rule means "as the policy", so a rule cannot lift the policy's cap; saying so beats ignoring
     # it.
@@ -244,7 +244,7 @@ def _word(value: object, field: str) -> str:
 
 
 def _patterns(value: object, field: str) -> tuple[str, ...]:
-    return _listed(value, field, _pattern)
+    return _listed(value, field, read=_pattern)
 
 
 def _pattern(value: object, field: str) -> str:
@@ -253,7 +253,7 @@ def _pattern(value: object, field: str) -> str:
     return _word(value, field)
 
 
-def _listed(value: object, field: str, read: Callable[[object, str], Entry]) -> tuple[Entry, ...]:
+def _listed(value: object, field: str, *, read: Callable[[object, str], Entry]) -> tuple[Entry, ...]:
     # A text is a sequence too; taking it for a list of letters would refuse or match the wrong things.
     if not isinstance(value, list | tuple):
         raise refusal(f"{value!r} is not a list", field, "write it in brackets: [HTTP_5*, TIMEOUT]")

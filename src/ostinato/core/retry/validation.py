@@ -62,7 +62,7 @@ def policy_notes(policy: RetryPolicy) -> tuple[str, ...]:
     return (f"from retry {low} on every delay is {ceiling}, the longest there is; set max_interval",)
 
 
-def refusal(message: str, field: str, hint: str = "") -> UserError:
+def refusal(message: str, field: str, *, hint: str = "") -> UserError:
     """The error of every refused policy."""
     return UserError("INVALID_POLICY", message, field=field, hint=hint)
 
@@ -148,11 +148,11 @@ def _validate_rules(policy: RetryPolicy, field: str) -> None:
         if not rule.match:
             raise refusal("names no failure, so the rule never applies", f"{name}.match")
         _validate_patterns(rule.match, f"{name}.match", retried=rule.action == "retry")
-        _validate_overrides(policy, rule, name)
-        _refuse_unreachable(policy.rules[:index], rule, name)
+        _validate_overrides(policy, rule, name=name)
+        _refuse_unreachable(policy.rules[:index], rule, name=name)
 
 
-def _validate_overrides(policy: RetryPolicy, rule: RetryRule, name: str) -> None:
+def _validate_overrides(policy: RetryPolicy, rule: RetryRule, *, name: str) -> None:
     if rule.action == "fail":
         if rule != RetryRule(match=rule.match, action="fail"):
             raise refusal("a rule that says fail has no delays or counts", f"{name}.action")
@@ -171,7 +171,7 @@ def _validate_overrides(policy: RetryPolicy, rule: RetryRule, name: str) -> None
         )
 
 
-def _refuse_unreachable(earlier: Sequence[RetryRule], rule: RetryRule, name: str) -> None:
+def _refuse_unreachable(earlier: Sequence[RetryRule], rule: RetryRule, *, name: str) -> None:
     for index, entry in enumerate(rule.match):
         for number, other in enumerate(earlier):
             if any(covers(wide, entry) for wide in other.match):

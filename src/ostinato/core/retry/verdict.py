@@ -76,7 +76,7 @@ def decide(
     if failure.category == "cancelled":
         return GiveUp(f"{code_words(failure)} is never retried", "cancelled", counters)
     if failure.category == "lost":
-        return _decide_lost(policy, failure, counters, now_us=now_us)
+        return _decide_lost(policy, failure, counters=counters, now_us=now_us)
     opened_us = now_us if counters.window_opened_us is None else counters.window_opened_us
     counters = msgspec.structs.replace(counters, failures=counters.failures + 1, window_opened_us=opened_us)
     selection = select(policy, failure)
@@ -87,7 +87,7 @@ def decide(
         return GiveUp(f"{selection.words}; {_used_up(chosen.max_retry)}", "max_retry", counters)
     asked_us = _asked_us(failure, now_us=now_us, failed_us=failed_us)
     if asked_us is not None:
-        return _decide_asked(selection, counters, asked_us, now_us=now_us, rng=rng)
+        return _decide_asked(selection, counters, asked_us=asked_us, now_us=now_us, rng=rng)
     return _decide_backoff(selection, counters, now_us=now_us, rng=rng)
 
 
@@ -96,22 +96,6 @@ def window_end_us(policy: RetryPolicy, counters: Counters) -> int | None:
     if policy.window_us is None or counters.window_opened_us is None:
         return None
     return counters.window_opened_us + policy.window_us
-
-
-def check_window(policy: RetryPolicy, counters: Counters, now_us: int, *, held_by: str = "") -> GiveUp | None:
-    """GiveUp if an attempt that has not started by `now_us` is past its window (I3), else None.
-
-    To be asked in the transaction that would start the attempt, and when a held one is looked at. `held_by`
-    says what kept it ("the task was paused", "no worker was free"). Exactly at the end may still start
-    (C059).
-    """
-    end_us = window_end_us(policy, counters)
-    if end_us is None or now_us <= end_us:
-        return None
-    held = f"; {held_by}" if held_by else ""
-    return GiveUp(
-        f"the attempt could not start before the window ended at {_instant(end_us)}{held}", "window", counters
-    )
 
 
 def _decide_backoff(selection: Selection, counters: Counters, *, now_us: int, rng: Random) -> Verdict:
@@ -128,11 +112,11 @@ def _decide_backoff(selection: Selection, counters: Counters, *, now_us: int, rn
     waits = f"waits {_wait_words(wait_us)}"
     if delay.limited_by:
         waits += f" ({delay.limited_by})"
-    return _schedule(selection, counters, now_us + wait_us, waits=waits)
+    return _schedule(selection, counters, due_us=now_us + wait_us, waits=waits)
 
 
 def _decide_asked(
-    selection: Selection, counters: Counters, asked_us: int, *, now_us: int, rng: Random
+    selection: Selection, counters: Counters, *, asked_us: int, now_us: int, rng: Random
 ) -> Verdict:
     """The failure asks not to be run before `asked_us`: this beats the backoff, not the window."""
     asked = f"the failure asks to wait {_wait_words(asked_us - now_us)} (Retry-After)"
@@ -142,7 +126,7 @@ def _decide_asked(
     added_us = added_jitter_us(policy, backoff_delay(policy, counters.failures).delay_us, rng=rng)
     if added_us:
         asked += f", jitter adds {_wait_words(added_us)}"
-    return _schedule(selection, counters, asked_us + added_us, waits=asked)
+    return _schedule(selection, counters, due_us=asked_us + added_us, waits=asked)
 
 
 def _asked_us(failure: Failure, *, now_us: int, failed_us: int | None) -> int | None:
@@ -158,10 +142,10 @@ def _asked_us(failure: Failure, *, now_us: int, failed_us: int | None) -> int | 
     return max(start_us + failure.retry_after_us, now_us)
 
 
-def _schedule(selection: Selection, counters: Counters, due_us: int, *, waits: str) -> Verdict:
+def _schedule(selection: Selection, counters: Counters, *, due_us: int, waits: str) -> Verdict:
     policy = selection.policy
     retry = f"retry {counters.failures} of {policy.max_retry}"
-    refusal = _out_of_range(policy, counters, due_us)
+    refusal = _out_of_range(policy, counters, due_us=due_us)
     if refusal is not None:
         rule, words = refusal
         return GiveUp(f"{selection.words}; {retry} {waits}; {words}", rule, counters)
@@ -169,17 +153,17 @@ def _schedule(selection: Selection, counters: Counters, due_us: int, *, waits: s
     return RetryAt(due_us, why, selection.rule, counters)
 
 
-def _decide_lost(policy: RetryPolicy, failure: Failure, counters: Counters, *, now_us: int) -> Verdict:
+def _decide_lost(policy: RetryPolicy, failure: Failure, *, counters: Counters, now_us: int) -> Verdict:
     words = code_words(failure)
     if failure.code in REFUSAL_CODES:
         counters = msgspec.structs.replace(counters, refusals=counters.refusals + 1)
-        return _schedule_uncounted(policy, counters, counters.refusals, now_us=now_us, words=words)
+        return _schedule_uncounted(policy, counters, count=counters.refusals, now_us=now_us, words=words)
     stopped = stops_after_loss(policy, failure)
     if failure.code in HAND_BACK_CODES:
         counters = msgspec.structs.replace(counters, hand_backs=counters.hand_backs + 1)
         if stopped is not None:
             return GiveUp(f"{words}; {stopped[1]}", stopped[0], counters)
-        return _schedule_uncounted(policy, counters, counters.hand_backs, now_us=now_us, words=words)
+        return _schedule_uncounted(policy, counters, count=counters.hand_backs, now_us=now_us, words=words)
     counters = msgspec.structs.replace(counters, lost=counters.lost + 1)
     if stopped is not None:
         return GiveUp(f"{words}; {stopped[1]}", stopped[0], counters)
@@ -192,28 +176,28 @@ def _decide_lost(policy: RetryPolicy, failure: Failure, counters: Counters, *, n
         )
     wait_us = lost_delay_us(counters.lost)
     count = f"lost {counters.lost} of at most {policy.max_lost}"
-    return _schedule_lost(policy, counters, now_us, wait_us=wait_us, words=f"{words}; {count}")
+    return _schedule_lost(policy, counters, now_us=now_us, wait_us=wait_us, words=f"{words}; {count}")
 
 
 def _schedule_uncounted(
-    policy: RetryPolicy, counters: Counters, count: int, *, now_us: int, words: str
+    policy: RetryPolicy, counters: Counters, *, count: int, now_us: int, words: str
 ) -> Verdict:
     words = f"{words}; uses up no retry, {count} so far"
-    return _schedule_lost(policy, counters, now_us, wait_us=uncounted_delay_us(count), words=words)
+    return _schedule_lost(policy, counters, now_us=now_us, wait_us=uncounted_delay_us(count), words=words)
 
 
 def _schedule_lost(
-    policy: RetryPolicy, counters: Counters, now_us: int, *, wait_us: int, words: str
+    policy: RetryPolicy, counters: Counters, *, now_us: int, wait_us: int, words: str
 ) -> Verdict:
     due_us = now_us + wait_us
     waits = f"waits {_wait_words(wait_us)}"
-    refusal = _out_of_range(policy, counters, due_us)
+    refusal = _out_of_range(policy, counters, due_us=due_us)
     if refusal is not None:
         return GiveUp(f"{words}; {waits}; {refusal[1]}", refusal[0], counters)
     return RetryAt(due_us, f"{words}; {waits}; next at {_instant(due_us)}", "lost", counters)
 
 
-def _out_of_range(policy: RetryPolicy, counters: Counters, due_us: int) -> tuple[str, str] | None:
+def _out_of_range(policy: RetryPolicy, counters: Counters, *, due_us: int) -> tuple[str, str] | None:
     end_us = window_end_us(policy, counters)
     if end_us is not None and due_us > end_us:
         return "window", f"would pass the window that ends at {_instant(end_us)}"

@@ -1,9 +1,9 @@
 """One transaction of an owner: proofs, moves, fires, history, answers.
 
 The uneventful batch runs a handful of statements and compares how many rows they changed with how many were
-asked for. Only where the two differ is that kind of move undone and repeated row by row, to learn which. A
-batch with a row that the database refuses as data is undone and bisected; the offender's rows are left out
-and the rest is written.
+asked for. Where the two differ, everything is undone and written once more, carefully: the kind of move in
+which they differ goes row by row, to learn which. A row that the database refuses as data is found by
+bisection; the offender's rows are left out and the rest is written.
 
 The proof needs no lock of its own: ``BEGIN IMMEDIATE`` lets in one writer, so no owner can change until the
 transaction ends.
@@ -29,6 +29,18 @@ from ostinato.store.sqlite.tasks import set_flags, switch_version
 
 def commit(connection: sqlite3.Connection, batch: CommitBatch) -> CommitReport:
     """Write `batch` in one transaction; what is left out, and why, is the report."""
+    try:
+        return _transact(connection, batch, _write_at_once)
+    except (_Differs, *DATA_ERRORS):
+        connection.rollback()
+    return _transact(connection, batch, _write_carefully)
+
+
+def _transact(
+    connection: sqlite3.Connection,
+    batch: CommitBatch,
+    write: Callable[[sqlite3.Connection, CommitBatch, dict[str, str]], set[str]],
+) -> CommitReport:
     connection.execute("BEGIN IMMEDIATE")
     proven = _proven(connection, batch)
     touched = {row.partition for rows in _lists(batch) for row in rows}
@@ -36,15 +48,29 @@ def commit(connection: sqlite3.Connection, batch: CommitBatch) -> CommitReport:
     if lost:
         batch = _narrow(batch, lambda partition, _: partition in proven)
     rejected = _illegal(batch)
-    wanted = _without(batch, rejected)
-    try:
-        unmatched = _attempt(connection, wanted)
-    except DATA_ERRORS as error:
-        found = _offenders(connection, wanted, sorted(_names(wanted)), error)
-        rejected.update(found)
-        unmatched = _attempt(connection, _without(batch, rejected))
+    unmatched = write(connection, _without(batch, rejected), rejected)
     connection.commit()
     return CommitReport(lost, frozenset(unmatched), rejected)
+
+
+def _write_at_once(connection: sqlite3.Connection, batch: CommitBatch, rejected: dict[str, str]) -> set[str]:
+    """Without savepoints, whose journal costs as much as the rows."""
+    return _Writer(connection, batch, careful=False).write()
+
+
+def _write_carefully(
+    connection: sqlite3.Connection, batch: CommitBatch, rejected: dict[str, str]
+) -> set[str]:
+    """Row by row where needed; adds to `rejected` whose rows were refused as data."""
+    try:
+        return _attempt(connection, batch)
+    except DATA_ERRORS as error:
+        rejected.update(_offenders(connection, batch, sorted(_names(batch)), error))
+    return _attempt(connection, _without(batch, rejected))
+
+
+class _Differs(Exception):
+    """Some rows of the batch did not match."""
 
 
 def _proven(connection: sqlite3.Connection, batch: CommitBatch) -> set[int]:
@@ -127,7 +153,7 @@ def _attempt(connection: sqlite3.Connection, batch: CommitBatch) -> set[str]:
     """Write `batch` or nothing of it."""
     connection.execute("SAVEPOINT batch")
     try:
-        unmatched = _Writer(connection, batch).write()
+        unmatched = _Writer(connection, batch, careful=True).write()
     except DATA_ERRORS:
         connection.execute("ROLLBACK TO batch")
         connection.execute("RELEASE batch")
@@ -163,8 +189,10 @@ def _offenders(
 class _Writer:
     """Writes a batch whose proofs hold, and remembers what did not match."""
 
-    def __init__(self, connection: sqlite3.Connection, batch: CommitBatch) -> None:
+    def __init__(self, connection: sqlite3.Connection, batch: CommitBatch, *, careful: bool) -> None:
+        """`careful`: in a savepoint, finds out which rows did not match; otherwise raises ``_Differs``."""
         self.connection = connection
+        self.careful = careful
         self.batch = batch
         self.unmatched: set[str] = set()
         #: Fires of triggers that somebody else has advanced: they leave no trace at all.
@@ -186,6 +214,10 @@ class _Writer:
 
     def _write(self, name: str, rows: Sequence[Row], ids: Sequence[str]) -> None:
         """Write `rows` at once, or one by one where that did not change all of them."""
+        if not self.careful:
+            if run_rows(self.connection, name, rows) != len(rows):
+                raise _Differs
+            return
         self.connection.execute("SAVEPOINT kind")
         if run_rows(self.connection, name, rows) != len(rows):
             self.connection.execute("ROLLBACK TO kind")

@@ -39,6 +39,8 @@ def connect(path: str, *, deadline_us: int, read_only: bool) -> sqlite3.Connecti
         cached_statements=512,
     )
     connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
+    # The journals of statements would go to files, which costs a third of the throughput.
+    connection.execute("PRAGMA temp_store = MEMORY")
     if read_only:
         connection.execute("PRAGMA query_only = ON")
     return connection

@@ -39,15 +39,15 @@ def submit(
 def _insert(
     connection: sqlite3.Connection, submissions: Sequence[Submission], now_us: int
 ) -> list[SubmitReceipt]:
-    connection.execute("SAVEPOINT submissions")
     keys = [_key_values(submission) for submission in submissions if submission.key]
     rows = [instance_values(submission.instance) for submission in submissions]
     if run_rows(connection, "insert_key", keys, last=(now_us,)) == len(keys) and run_rows(
         connection, "insert_instance", rows
     ) == len(rows):
         return [SubmitReceipt(submission.instance.id, created=True) for submission in submissions]
-    # Some were there before: which ones is found one by one.
-    connection.execute("ROLLBACK TO submissions")
+    # Some were there before: which ones is found one by one, in a transaction of its own.
+    connection.rollback()
+    connection.execute("BEGIN IMMEDIATE")
     return [_insert_one(connection, submission, now_us) for submission in submissions]
 
 
