@@ -1,8 +1,8 @@
 """How fast a backlog of no-op ``async def`` tasks drains: real scheduler and worker processes on SQLite.
 
-Run ``python bench/drain.py [--count 20000] [--async-slots 500] [--runs 3]``. An instance counts once its result
-is committed. Prints instances per second from the first assignment to the last commit of each run, and the
-median.
+Run ``python bench/drain.py [--count 20000] [--async-slots 500] [--runs 3]``. An instance counts once its
+result is committed. Prints instances per second from the first assignment to the last commit of each run, and
+the median.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-APP = '''
+APP = """
 from ostinato import App
 
 app = App("bench")
@@ -30,7 +30,7 @@ app = App("bench")
 @app.task()
 async def noop() -> None:
     return None
-'''
+"""
 
 
 def free_port() -> int:

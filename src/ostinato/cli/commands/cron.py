@@ -36,7 +36,7 @@ def next_fires(
     from ostinato.core.schedule.preview import preview_cron
 
     start_us = _now_us() if start is None else parse_instant(start, field="--start")
-    fires = preview_cron(expression, timezone, start_us, count)
+    fires = preview_cron(expression, timezone, start_us=start_us, count=count)
     if wants_json(context, as_json=as_json):
         print_json(fires)
         return

@@ -119,33 +119,35 @@ def validate_pattern(pattern: str, *, field: str) -> None:
         return
     if is_glob(pattern):
         raise _refusal(
-            f"{pattern!r} is no glob over codes", field, "globs are written in capitals, such as HTTP_5*"
+            f"{pattern!r} is no glob over codes", field, hint="globs are written in capitals, such as HTTP_5*"
         )
     if _CLASS_NAME.fullmatch(pattern) is None:
         raise _refusal(
             f"{pattern!r} is neither a code, a category nor a class",
             field,
-            "write ECONNREFUSED, HTTP_5*, transient or app.errors.Rejected",
+            hint="write ECONNREFUSED, HTTP_5*, transient or app.errors.Rejected",
         )
     if "." not in pattern and pattern == pattern.lower():
         close = get_close_matches(pattern, CATEGORIES, n=1)
         raise _refusal(
             f"{pattern!r} is not a category",
             field,
-            f"did you mean {close[0]}?"
+            hint=f"did you mean {close[0]}?"
             if close
             else f"categories are {', '.join(CATEGORIES)}; give a class in small letters with its module",
         )
     family = _FAMILY_START.fullmatch(pattern)
     if family is not None:
-        raise _refusal(f"{pattern!r} is not a code", field, f"write {family[1]}_ and a number or a glob")
+        raise _refusal(f"{pattern!r} is not a code", field, hint=f"write {family[1]}_ and a number or a glob")
 
 
 def _validate_code_pattern(pattern: str, field: str) -> None:
     if len(pattern) > CODE_LENGTH_MAX:
         raise _refusal(f"a code has at most {CODE_LENGTH_MAX} characters", field)
     if pattern[0].isdigit() or pattern[0] == "_":
-        raise _refusal(f"{pattern!r} is not a code", field, "codes begin with a letter, such as HTTP_503")
+        raise _refusal(
+            f"{pattern!r} is not a code", field, hint="codes begin with a letter, such as HTTP_503"
+        )
     family = _FAMILY_START.fullmatch(pattern)
     if family is None:
         return
@@ -153,10 +155,10 @@ def _validate_code_pattern(pattern: str, field: str) -> None:
         raise _refusal(
             f"{pattern!r} is not a code",
             field,
-            f"write {family[1]}_ and a number or a glob, such as HTTP_5*",
+            hint=f"write {family[1]}_ and a number or a glob, such as HTTP_5*",
         )
     if family[1] == "HTTP" and not is_glob(pattern) and not 100 <= int(family[2][:9]) <= 999:
-        raise _refusal(f"{pattern!r} names no HTTP status", field, "a status has three digits")
+        raise _refusal(f"{pattern!r} names no HTTP status", field, hint="a status has three digits")
 
 
 def _matching_class(name: str, failure: Failure) -> str | None:

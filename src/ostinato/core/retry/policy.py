@@ -111,7 +111,7 @@ def _known_fields(partial: object, known: Sequence[str], *, field: str) -> dict[
         if name not in known:
             close = get_close_matches(str(name), known, n=1)
             hint = f"did you mean {close[0]}?" if close else f"known are {', '.join(known)}"
-            raise refusal(f"{name!r} is not a field of a retry policy", f"{field}.{name}", hint)
+            raise refusal(f"{name!r} is not a field of a retry policy", f"{field}.{name}", hint=hint)
     return {str(name): value for name, value in partial.items() if value is not None}
 
 
@@ -126,7 +126,7 @@ def _refuse_meaningless(said: Mapping[str, object], backoff: object, *, field: s
     for name in without_meaning:
         if name in said:
             hint = "write backoff: delays" if name == "delays" else "take it away"
-            raise refusal(f"has no meaning with backoff {backoff}", f"{field}.{name}", hint)
+            raise refusal(f"has no meaning with backoff {backoff}", f"{field}.{name}", hint=hint)
 
 
 def _schedule_changes(said: Mapping[str, object], field: str) -> dict[str, object]:
@@ -155,14 +155,14 @@ def _rules(value: object, field: str) -> tuple[RetryRule, ...]:
 def _rule(value: object, field: str) -> RetryRule:
     said = _known_fields(value, _RULE_FIELDS, field=field)
     if "action" not in said:
-        raise refusal("is missing", f"{field}.action", "use retry or fail")
+        raise refusal("is missing", f"{field}.action", hint="use retry or fail")
     if "backoff" in said:
         _refuse_meaningless(said, said["backoff"], field=field)
     changes = _schedule_changes(said, field)
     # None in a rule means "as the policy", so a rule cannot lift the policy's cap; saying so beats ignoring
     # it.
     if "max_interval_us" in changes and changes["max_interval_us"] is None:
-        raise refusal("a rule cannot take the cap away", f"{field}.max_interval", "write a duration")
+        raise refusal("a rule cannot take the cap away", f"{field}.max_interval", hint="write a duration")
     rule = RetryRule(
         match=_patterns(said.get("match", ()), f"{field}.match"),
         action=cast(RuleAction, _word(said["action"], f"{field}.action")),
@@ -199,7 +199,7 @@ def _jitter(value: object, field: str) -> tuple[Jitter, float]:
     elif isinstance(value, int | float) and not isinstance(value, bool):
         factor = float(value)
     else:
-        raise refusal(f"{value!r} is no jitter", field, JITTER_HINT)
+        raise refusal(f"{value!r} is no jitter", field, hint=JITTER_HINT)
     return (_NONE, 0.0) if factor == 0 else ("proportional", factor)
 
 
@@ -209,7 +209,7 @@ def _jitter_echo(jitter: Jitter, factor: float) -> object:
 
 def _duration(value: object, field: str) -> int:
     if not isinstance(value, str | int | float | timedelta):
-        raise refusal(f"{value!r} is not a duration", field, "write it as 500ms, 30s, 5m, 1h30m or 7d")
+        raise refusal(f"{value!r} is not a duration", field, hint="write it as 500ms, 30s, 5m, 1h30m or 7d")
     return parse_duration(value, field=field)
 
 
@@ -223,7 +223,9 @@ def _optional_text(duration_us: int | None) -> str:
 
 def _count(value: object, field: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
-        raise refusal(f"{value!r} is not a whole number", field, "attempts are bounded; 0 means not once")
+        raise refusal(
+            f"{value!r} is not a whole number", field, hint="attempts are bounded; 0 means not once"
+        )
     return value
 
 
@@ -256,5 +258,5 @@ def _pattern(value: object, field: str) -> str:
 def _listed(value: object, field: str, *, read: Callable[[object, str], Entry]) -> tuple[Entry, ...]:
     # A text is a sequence too; taking it for a list of letters would refuse or match the wrong things.
     if not isinstance(value, list | tuple):
-        raise refusal(f"{value!r} is not a list", field, "write it in brackets: [HTTP_5*, TIMEOUT]")
+        raise refusal(f"{value!r} is not a list", field, hint="write it in brackets: [HTTP_5*, TIMEOUT]")
     return tuple(read(entry, f"{field}[{index}]") for index, entry in enumerate(value))

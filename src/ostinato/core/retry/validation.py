@@ -70,7 +70,7 @@ def refusal(message: str, field: str, *, hint: str = "") -> UserError:
 def _validate_delays(policy: RetryPolicy, field: str) -> None:
     if policy.backoff not in BACKOFFS:
         raise refusal(
-            f"{policy.backoff!r} is no backoff", f"{field}.backoff", f"use one of {', '.join(BACKOFFS)}"
+            f"{policy.backoff!r} is no backoff", f"{field}.backoff", hint=f"use one of {', '.join(BACKOFFS)}"
         )
     _validate_delay(policy.interval_us, f"{field}.interval")
     if policy.max_interval_us is not None:
@@ -98,10 +98,12 @@ def _validate_delay(delay_us: int, field: str) -> None:
 def _validate_jitter(policy: RetryPolicy, field: str) -> None:
     factor = policy.jitter_factor
     if policy.jitter not in JITTERS:
-        raise refusal(f"{policy.jitter!r} is no jitter", f"{field}.jitter", JITTER_HINT)
+        raise refusal(f"{policy.jitter!r} is no jitter", f"{field}.jitter", hint=JITTER_HINT)
     if policy.jitter == "proportional":
         if not 0 < factor <= 1:
-            raise refusal(f"±{factor!r} is not more than 0 and at most 1", f"{field}.jitter", JITTER_HINT)
+            raise refusal(
+                f"±{factor!r} is not more than 0 and at most 1", f"{field}.jitter", hint=JITTER_HINT
+            )
     elif factor != 0:
         raise refusal(f"jitter {policy.jitter} takes no factor", f"{field}.jitter")
     if policy.jitter == "decorrelated" and policy.backoff == "delays":
@@ -124,7 +126,7 @@ def _validate_patterns(patterns: Sequence[str], field: str, *, retried: bool) ->
             if category == "cancelled":
                 raise refusal(f"{pattern} is never retried", entry)
             if category == "lost":
-                raise refusal(f"{pattern} is not governed by patterns", entry, "use max_lost")
+                raise refusal(f"{pattern} is not governed by patterns", entry, hint="use max_lost")
 
 
 def _refuse_contradiction(policy: RetryPolicy, field: str) -> None:
@@ -134,7 +136,7 @@ def _refuse_contradiction(policy: RetryPolicy, field: str) -> None:
                 raise refusal(
                     f"{retried} can never be retried, because {refused} is on no_retry_on, which wins",
                     f"{field}.retry_on[{index}]",
-                    "take one of the two away",
+                    hint="take one of the two away",
                 )
 
 
@@ -144,7 +146,7 @@ def _validate_rules(policy: RetryPolicy, field: str) -> None:
     for index, rule in enumerate(policy.rules):
         name = f"{field}.rules[{index}]"
         if rule.action not in RULE_ACTIONS:
-            raise refusal(f"{rule.action!r} is no action", f"{name}.action", "use retry or fail")
+            raise refusal(f"{rule.action!r} is no action", f"{name}.action", hint="use retry or fail")
         if not rule.match:
             raise refusal("names no failure, so the rule never applies", f"{name}.match")
         _validate_patterns(rule.match, f"{name}.match", retried=rule.action == "retry")

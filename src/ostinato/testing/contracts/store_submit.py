@@ -1,0 +1,156 @@
+"""Contract of stores: submissions, their keys, and their number."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from ostinato.core.states import State
+from ostinato.errors import UserError
+from ostinato.store.batches import InstanceFilter, Submission, SubmitReceipt
+from ostinato.store.protocol import Store
+from ostinato.testing.contracts.store_kit import (
+    ALL,
+    MINUTE,
+    T0,
+    ContractClock,
+    Owner,
+    make_instance,
+    make_submission,
+)
+
+
+class SubmitContract:
+    async def test_nothing_submitted_is_nothing_received(self, store: Store) -> None:
+        assert await store.submit([]) == []
+
+    async def test_a_submission_comes_back_as_it_was(self, store: Store) -> None:
+        row = make_instance(
+            1,
+            expires_us=T0 + MINUTE,
+            shard=1,
+            shard_total=3,
+            reason="é \U0001f600",
+            key="k",
+            fire_trigger="t",
+        )
+        assert await store.submit([Submission(instance=row)]) == [SubmitReceipt(row.id, created=True)]
+        assert await store.get_instances([row.id, "nobody", row.id]) == {row.id: row}
+        assert await store.get_instances([]) == {}
+
+    async def test_a_stored_row_does_not_change_with_its_submitter(self, store: Store) -> None:
+        row = make_instance(1)
+        await store.submit([Submission(instance=row)])
+        row.state = State.RUNNING
+        found = (await store.get_instances([row.id]))[row.id]
+        assert found.state is State.PENDING
+        found.state = State.FAILED
+        assert (await store.get_instances([row.id]))[row.id].state is State.PENDING
+
+    @pytest.mark.parametrize("count", [1, 999, 1_000, 32_767])
+    async def test_c121_any_number_is_accepted_whole(self, store: Store, count: int) -> None:
+        receipts = await store.submit([make_submission(number) for number in range(count)])
+        assert len(receipts) == count
+        assert all(receipt.created for receipt in receipts)
+        assert await store.count_instances(InstanceFilter()) == {"pending": count}
+
+    async def test_c141_a_repeated_submission_creates_nothing(self, store: Store) -> None:
+        """The answer to the first was lost: ids that are known count as created before, new ones are inserted."""
+        await store.submit([make_submission(number) for number in range(0, 300, 2)])
+        receipts = await store.submit([make_submission(number) for number in range(300)])
+        assert [receipt.created for receipt in receipts] == [number % 2 == 1 for number in range(300)]
+        assert not any(receipt.conflict for receipt in receipts)
+        assert await store.count_instances(InstanceFilter()) == {"pending": 300}
+
+    async def test_a_repeat_does_not_touch_a_row_that_has_moved_on(self, store: Store) -> None:
+        owner = await Owner.of(store)
+        (finished,) = await owner.finish(make_instance(1))
+        assert await store.submit([make_submission(1)]) == [SubmitReceipt("i000001", created=False)]
+        assert await owner.get("i000001") == finished
+
+    @pytest.mark.parametrize(
+        "fields",
+        [
+            {"reason": "\ud800"},
+            {"due_us": 2**63},
+            {"priority": -1},
+            {"state": State.RUNNING},
+            {"partition": 64},
+            {"shard_total": 0},
+        ],
+    )
+    async def test_a_row_that_cannot_be_stored_refuses_them_all(
+        self, store: Store, fields: dict[str, object]
+    ) -> None:
+        good = [make_submission(number) for number in range(200)]
+        with pytest.raises(UserError) as caught:
+            await store.submit([*good, make_submission(200, **fields), make_submission(201, key="k")])
+        assert (caught.value.code, caught.value.subject) == ("INVALID_VALUE", "i000200")
+        assert await store.count_instances(InstanceFilter()) == {}
+        assert (await store.submit([make_submission(300, key="k")]))[0].created
+
+    # ── keys ─────────────────────────────────────────────────────────────────────────────────────────
+
+    async def test_a_live_key_answers_with_its_instance(self, store: Store) -> None:
+        assert await store.submit([make_submission(1, key="order-1")]) == [SubmitReceipt("i000001", True)]
+        assert await store.submit([make_submission(2, key="order-1")]) == [SubmitReceipt("i000001", False)]
+        other = make_submission(3, key="order-1")
+        other.request_hash = "different"
+        assert await store.submit([other]) == [SubmitReceipt("i000001", created=False, conflict=True)]
+        assert await store.count_instances(InstanceFilter()) == {"pending": 1}
+
+    async def test_a_key_belongs_to_its_task(self, store: Store) -> None:
+        receipts = await store.submit(
+            [
+                make_submission(1, key="k"),
+                make_submission(2, key="k", task="other"),
+                make_submission(3, key="k", namespace="else"),
+                make_submission(4, key="K"),
+            ]
+        )
+        assert [receipt.created for receipt in receipts] == [True] * 4
+
+    async def test_repeats_within_one_list_meet_the_first(self, store: Store) -> None:
+        conflict = make_submission(3, key="k")
+        conflict.request_hash = "different"
+        receipts = await store.submit(
+            [
+                make_submission(1, key="k"),
+                make_submission(2, key="k"),
+                conflict,
+                make_submission(4),
+                make_submission(4),
+            ]
+        )
+        assert receipts == [
+            SubmitReceipt("i000001", created=True),
+            SubmitReceipt("i000001", created=False),
+            SubmitReceipt("i000001", created=False, conflict=True),
+            SubmitReceipt("i000004", created=True),
+            SubmitReceipt("i000004", created=False),
+        ]
+
+    async def test_c143_a_key_is_replaced_exactly_when_it_has_expired(
+        self, store: Store, clock: ContractClock
+    ) -> None:
+        await store.submit([make_submission(1, key="k")])
+        clock.now_us = T0 + MINUTE - 1
+        assert await store.submit([make_submission(2, key="k")]) == [SubmitReceipt("i000001", created=False)]
+        clock.now_us = T0 + MINUTE
+        late = make_submission(3, key="k")
+        late.request_hash, late.key_expires_us = "different", T0 + 2 * MINUTE
+        assert await store.submit([late]) == [SubmitReceipt("i000003", created=True)]
+        assert (await store.submit([make_submission(4, key="k")]))[0].conflict
+        # C139: the first instance goes on beside the second.
+        found = await store.find_work(ALL, now_us=T0, limit=9)
+        assert [row.id for row in found.instances] == ["i000001", "i000003"]
+
+    async def test_c137_parallel_submissions_of_one_key_agree(self, store: Store) -> None:
+        receipts = await asyncio.gather(
+            *(store.submit([make_submission(number, key="k")]) for number in range(200))
+        )
+        flat = [receipt for answer in receipts for receipt in answer]
+        assert len({receipt.instance_id for receipt in flat}) == 1
+        assert sum(receipt.created for receipt in flat) == 1
+        assert await store.count_instances(InstanceFilter()) == {"pending": 1}

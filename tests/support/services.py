@@ -1,0 +1,174 @@
+"""A scheduler and a worker as real processes on one SQLite file, with an outside witness of what ran."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+Value = TypeVar("Value")
+
+#: Preamble of an app whose tasks append what they do to a file of their own attempt.
+WITNESS = """
+import json, os, pathlib, time
+
+from ostinato import App, Context, Retry, every
+
+app = App("processes")
+HERE = pathlib.Path(__file__).parent
+
+
+def witness(context, what):
+    path = HERE / "witness" / f"{context.instance_id}-{context.attempt}"
+    with path.open("a") as out:
+        print(what, context.fencing_token, time.clock_gettime_ns(time.CLOCK_BOOTTIME), file=out)
+"""
+
+
+class Services:
+    """Starts, kills and asks; every wait is on a condition."""
+
+    def __init__(self, folder: Path, app: str) -> None:
+        self.folder = folder
+        (folder / "app.py").write_text(WITNESS + app, encoding="utf-8")
+        (folder / "witness").mkdir()
+        self.environment = {
+            **{name: value for name, value in os.environ.items() if not name.startswith("OSTINATO_")},
+            "OSTINATO_DATABASE": f"sqlite:///{folder / 'services.db'}",
+            "OSTINATO_WORKER_LEASE": "6s",
+            "PYTHONPATH": str(folder),
+        }
+        self.workers_port, self.health_port = _free_port(), _free_port()
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start_scheduler(self) -> None:
+        self._start(
+            "scheduler",
+            "scheduler",
+            "--worker-bind",
+            f"127.0.0.1:{self.workers_port}",
+            "--bind",
+            f"127.0.0.1:{self.health_port}",
+        )
+        self.until(lambda: _answers(self.health_port))
+
+    def start_worker(self, name: str = "worker", *, slots: int = 3) -> None:
+        self._start(
+            name,
+            "worker",
+            "--scheduler",
+            f"127.0.0.1:{self.workers_port}",
+            "--app",
+            "app:app",
+            "--slots",
+            str(slots),
+            "--worker-name",
+            name,
+            "--data-dir",
+            str(self.folder / name),
+        )
+
+    def kill(self, name: str, number: signal.Signals = signal.SIGKILL) -> None:
+        """End a process and wait for it."""
+        process = self.processes.pop(name)
+        process.send_signal(number)
+        process.wait(30)
+
+    def run(self, code: str) -> str:
+        """Run Python beside the app, as a user's own process would."""
+        done = subprocess.run(
+            [sys.executable, "-c", f"from app import *\n{code}\napp.close()"],
+            cwd=self.folder,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    def command(self, *arguments: str) -> object:
+        """A command of the CLI with ``--json``."""
+        done = subprocess.run(
+            [sys.executable, "-m", "ostinato.cli", *arguments, "--json"],
+            cwd=self.folder,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    def rows(self, query: str, *values: object) -> list[tuple[object, ...]]:
+        """Rows of the database, read by an outsider."""
+        connection = sqlite3.connect(f"file:{self.folder / 'services.db'}?mode=ro", uri=True, timeout=10)
+        try:
+            return list(connection.execute(query, values))
+        finally:
+            connection.close()
+
+    def state(self, instance_id: str) -> tuple[str, int]:
+        """State and attempt number of an instance."""
+        ((state, attempt),) = self.rows("select state, attempt from instance where id = ?", instance_id)
+        return str(state), int(str(attempt))
+
+    def witnessed(self, instance_id: str) -> dict[int, list[str]]:
+        """By attempt: what its file says, in order."""
+        files = sorted((self.folder / "witness").glob(f"{instance_id}-*"))
+        return {
+            int(path.name.rsplit("-", 1)[1]): [line.split()[0] for line in path.read_text().splitlines()]
+            for path in files
+        }
+
+    def until(self, look: Callable[[], Value], *, within_s: float = 60) -> Value:
+        """Poll until `look` gives something true."""
+        end = time.monotonic() + within_s
+        while not (value := look()):
+            assert time.monotonic() < end, self.logs()
+            for name, process in self.processes.items():
+                assert process.poll() is None, f"{name} has ended\n{self.logs()}"
+            time.sleep(0.02)
+        return value
+
+    def logs(self) -> str:
+        return "\n".join(
+            f"--- {path.name}\n{path.read_text(errors='replace')[-4000:]}"
+            for path in sorted(self.folder.glob("*.log"))
+        )
+
+    def close(self) -> None:
+        for name in list(self.processes):
+            self.kill(name, signal.SIGTERM)
+
+    def _start(self, name: str, *arguments: str) -> None:
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self.processes[name] = subprocess.Popen(
+                [sys.executable, "-m", "ostinato.cli", *arguments],
+                cwd=self.folder,
+                env=self.environment,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _answers(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.settimeout(1)
+        return probe.connect_ex(("127.0.0.1", port)) == 0
