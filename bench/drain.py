@@ -40,7 +40,7 @@ def free_port() -> int:
 
 
 @contextmanager
-def process(arguments: list[str], folder: Path, environment: dict[str, str]) -> Iterator[None]:
+def process(arguments: list[str], *, folder: Path, environment: dict[str, str]) -> Iterator[None]:
     name = arguments[0]
     with (folder / f"{name}.log").open("wb") as log:
         running = subprocess.Popen(
@@ -61,7 +61,7 @@ def process(arguments: list[str], folder: Path, environment: dict[str, str]) -> 
                 running.wait()
 
 
-def submit(folder: Path, environment: dict[str, str], count: int) -> float:
+def submit(count: int, *, folder: Path, environment: dict[str, str]) -> float:
     code = (
         "import time; from app import app, noop\n"
         "app.apply(); began = time.perf_counter()\n"
@@ -74,7 +74,7 @@ def submit(folder: Path, environment: dict[str, str], count: int) -> float:
     return float(done.stdout)
 
 
-def drained(database: Path, count: int, limit_s: float) -> float:
+def drained(database: Path, *, count: int, limit_s: float) -> float:
     """Wait for the end; seconds from the first assignment to the last end of an attempt."""
     end = time.monotonic() + limit_s
     connection = sqlite3.connect(f"file:{database}?mode=ro", uri=True)
@@ -101,15 +101,18 @@ def one_run(count: int, slots: int) -> float:
             "OSTINATO_DATABASE": f"sqlite:///{folder / 'bench.db'}",
             "PYTHONPATH": str(folder),
         }
-        submit_s = submit(folder, environment, count)
+        submit_s = submit(count, folder=folder, environment=environment)
         workers, health = free_port(), free_port()
         scheduler = ["scheduler", "--worker-bind", f"127.0.0.1:{workers}", "--bind", f"127.0.0.1:{health}"]
         worker = [
-            "worker", "--scheduler", f"127.0.0.1:{workers}", "--app", "app:app",
-            "--async-slots", str(slots), "--slots", "1",
-        ]  # fmt: skip
-        with process(scheduler, folder, environment), process(worker, folder, environment):
-            seconds = drained(folder / "bench.db", count, limit_s=300)
+            *("worker", "--scheduler", f"127.0.0.1:{workers}", "--app", "app:app"),
+            *("--async-slots", str(slots), "--slots", "1"),
+        ]
+        with (
+            process(scheduler, folder=folder, environment=environment),
+            process(worker, folder=folder, environment=environment),
+        ):
+            seconds = drained(folder / "bench.db", count=count, limit_s=300)
     print(
         f"submitted {count / submit_s:,.0f}/s, drained {count / seconds:,.0f}/s "
         f"({count:,} instances, {slots} async slots)",

@@ -51,7 +51,7 @@ class Bench:
                 namespace="default",
                 task=task,
                 task_version=1,
-                partition=partition_of("default", task, 64),
+                partition=partition_of("default", task, partition_count=64),
                 state=State.PENDING,
                 priority=5,
                 due_us=due_us,

@@ -58,7 +58,6 @@ CODES: dict[str, CodeEntry] = {
         EXIT_CONFLICT, "The instance has not ended, so it cannot be replayed."
     ),
     "TASK_DISABLED": CodeEntry(EXIT_CONFLICT, "The task is disabled and accepts no submissions."),
-    "STALE_OWNER": CodeEntry(EXIT_CONFLICT, "A write was refused: its writer no longer owns the partition."),
     "NODE_ALREADY_RUNNING": CodeEntry(EXIT_CONFLICT, "Another scheduler node has this SQLite database."),
     "PORT_IN_USE": CodeEntry(EXIT_CONFLICT, "The address to listen on is taken."),
     "RESULT_NOT_READY": CodeEntry(EXIT_FAILED, "The instance did not end within the time given."),
@@ -70,7 +69,6 @@ CODES: dict[str, CodeEntry] = {
     "SCHEDULER_UNREACHABLE": CodeEntry(EXIT_UNREACHABLE, "No scheduler answers at the address."),
     "CONNECTION_CLOSED": CodeEntry(EXIT_UNREACHABLE, "The other side ended the stream, or it broke."),
     "PROTOCOL_MISMATCH": CodeEntry(EXIT_BAD_INPUT, "Worker and scheduler speak different protocol versions."),
-    "MISSING_EXTRA": CodeEntry(
         EXIT_BAD_INPUT, "An optional package is needed; the message names the command."
     ),
     "INVARIANT": CodeEntry(

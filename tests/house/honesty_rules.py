@@ -19,6 +19,8 @@ _ERRORS_PATH = "src/ostinato/errors.py"
 _ERROR_CLASSES = {"OstinatoError", "UserError", "ConflictError", "UnavailableError", "InternalError"}
 _CODE = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)*")
 _ASSERTING = ("assert", "raises", "warns", "check", "expect", "verify", "fail", "refuse")
+#: Suites that the tests of each adapter inherit.
+_CONTRACTS = "src/ostinato/testing/contracts/"
 #: Run by a tool rather than imported.
 _RUN_BY_TOOLS = re.compile(r"(?:^|/)(?:__init__|__main__|env)\.py$|/migrations/versions/")
 
@@ -135,7 +137,7 @@ def _entry_points(pyproject: str) -> set[str]:
 
 def hollow_tests(project: Project) -> Iterator[Violation]:
     """Every test asserts something."""
-    for file in project.python("tests"):
+    for file in project.python("tests", "src"):
         for name, function in file.functions():
             # A function of that name inside another is part of what is tested.
             if function.name.startswith("test_") and _is_collected(file, function) and not _asserts(function):
@@ -144,8 +146,8 @@ def hollow_tests(project: Project) -> Iterator[Violation]:
 
 def _is_collected(file: PythonFile, function: Function) -> bool:
     containers = [file.tree, *(node for node in file.tree.body if isinstance(node, ast.ClassDef))]
-    stem = file.path.rsplit("/", 1)[-1]
-    return stem.startswith("test_") and any(function in container.body for container in containers)
+    is_test_file = file.path.rsplit("/", 1)[-1].startswith("test_") or file.path.startswith(_CONTRACTS)
+    return is_test_file and any(function in container.body for container in containers)
 
 
 def _asserts(function: Function) -> bool:

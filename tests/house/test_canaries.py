@@ -199,6 +199,11 @@ CANARIES: dict[str, list[Canary]] = {
     "hollow_tests": [
         Canary("test_x", _test("def test_x():\n    f()\n"), _test("def test_x():\n    assert f()\n")),
         Canary(
+            "C.test_x",
+            {"src/ostinato/testing/contracts/store.py": "class C:\n    def test_x(self):\n        f()\n"},
+            _source("def test_x():\n    f()\n"),
+        ),
+        Canary(
             "TestX.test_x",
             _test("class TestX:\n    def test_x(self):\n        f()\n"),
             _test("def test_x():\n    with pytest.raises(KeyError):\n        f()\n"),

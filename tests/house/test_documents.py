@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import runpy
+from pathlib import Path
 
 import pytest
 from house.project import ROOT, Project
@@ -41,6 +43,14 @@ def test_every_hard_case_has_a_test_or_says_what_it_waits_for() -> None:
 def test_no_hard_case_is_listed_twice() -> None:
     cases = [case for case, _ in _CASE_ROW.findall(_page("docs/cases.md"))]
     assert sorted(cases) == sorted(set(cases))
+
+
+def test_first_task_of_the_readme_is_an_app_that_can_be_registered(tmp_path: Path) -> None:
+    block = re.search(r"```python\n(# shop.py\n.*?)```", _page("README.md"), re.DOTALL)
+    assert block is not None
+    (tmp_path / "shop.py").write_text(block[1], encoding="utf-8")
+    app = runpy.run_path(str(tmp_path / "shop.py"))["app"]
+    assert [definition.name for definition in app.definitions()] == ["fetch_prices", "backup", "ping"]
 
 
 @pytest.mark.parametrize("path", ["README.md", "CONTRIBUTING.md"])

@@ -110,7 +110,11 @@ def test_work_that_cannot_run_does_not_hold_up_work_that_can() -> None:
             await cluster.submit(stuck)
         worker = await worker_of(cluster, lambda item: b"1")
         identity = await cluster.submit(free)
+        began_us = cluster.clock.boot_us()
         await cluster.in_state(identity, State.SUCCESS)
+        assert cluster.clock.boot_us() - began_us < SECOND
+        held = [row.hold for row in await cluster.instances(task="stuck")]
+        assert held.count(Hold.NO_WORKER) == 3000
         await worker.disconnect()
         await cluster.stop()
 

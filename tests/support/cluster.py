@@ -117,7 +117,7 @@ class Cluster:
         if instance_id:
             partition = (await self.instance(instance_id)).partition
         else:
-            partition = partition_of("default", task, self.store.partition_count)
+            partition = partition_of("default", task, partition_count=self.store.partition_count)
         request = Request(
             id=new_id(now_us, self.rng),
             partition=partition,

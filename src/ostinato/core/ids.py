@@ -30,6 +30,6 @@ def stable_hash(*parts: str) -> int:
     )
 
 
-def partition_of(namespace: str, task: str, partition_count: int) -> int:
+def partition_of(namespace: str, task: str, *, partition_count: int) -> int:
     """Partition of a task and its standalone instances (design section 3, Partitions)."""
     return stable_hash(namespace, task) % partition_count

@@ -7,9 +7,6 @@ committed before it is sent.
 
 from __future__ import annotations
 
-from random import Random
-
-from ostinato.clock import Clock
 from ostinato.core.definition import TaskDefinition, TaskRef
 from ostinato.core.instants import SECOND
 from ostinato.core.model import Instance
@@ -20,17 +17,10 @@ from ostinato.core.partition.fire import admit
 from ostinato.core.partition.running import RunningAttempt
 from ostinato.core.routing import Placed, RoutingRound
 from ostinato.core.states import Hold, State
-from ostinato.observe.hooks import Hooks
-from ostinato.scheduler.committer import Committer
-from ostinato.scheduler.config import NodeConfig
-from ostinato.scheduler.definitions import Definitions
-from ostinato.scheduler.held_work import RELEASED_BY_WORKERS, HeldWork
+from ostinato.scheduler.held_work import RELEASED_BY_WORKERS
 from ostinato.scheduler.loop import Loop
-from ostinato.scheduler.ownership import Ownership
-from ostinato.scheduler.sessions import Sessions
-from ostinato.scheduler.shared_time import SharedTime
+from ostinato.scheduler.parts import NodeParts
 from ostinato.store.batches import FoundWork, HeldQuery
-from ostinato.store.protocol import Store
 from ostinato.wire.messages import Assignment
 
 #: Rows read beyond the free slots, to see what else is behind work that cannot run.
@@ -46,31 +36,17 @@ class DispatchLoop(Loop):
 
     name = "dispatch"
 
-    def __init__(
-        self,
-        config: NodeConfig,
-        *,
-        store: Store,
-        clock: Clock,
-        rng: Random,
-        hooks: Hooks,
-        time: SharedTime,
-        ownership: Ownership,
-        committer: Committer,
-        definitions: Definitions,
-        sessions: Sessions,
-        held: HeldWork,
-    ) -> None:
-        super().__init__(clock, hooks)
-        self._config = config
-        self._store = store
-        self._rng = rng
-        self._time = time
-        self._ownership = ownership
-        self._committer = committer
-        self._definitions = definitions
-        self._sessions = sessions
-        self._held = held
+    def __init__(self, parts: NodeParts) -> None:
+        super().__init__(parts.clock, parts.hooks)
+        self._config = parts.config
+        self._store = parts.store
+        self._rng = parts.rng
+        self._time = parts.time
+        self._ownership = parts.ownership
+        self._committer = parts.committer
+        self._definitions = parts.definitions
+        self._sessions = parts.sessions
+        self._held = parts.held
         self._turn = 0
 
     async def run_once(self) -> int | None:
@@ -91,7 +67,7 @@ class DispatchLoop(Loop):
         self._turn = routing.turn
         outcome = await self._committer.commit(effects)
         self._note_holds(effects, found, dropped=outcome.dropped)
-        self._held.drained(queries, found.instances, unplaced)
+        self._held.drained(queries, found=found.instances, unplaced=unplaced)
         self._send(effects, found, dropped=outcome.dropped)
         if found.more and (effects.started or (effects.batch.holds and sessions)):
             return self._clock.boot_us()
@@ -135,7 +111,7 @@ class DispatchLoop(Loop):
             definition = self._definitions.routed(ref, instance.task_version)
             if definition is None:
                 reason = f"task {ref} no longer exists"
-                end_waiting(instance, State.CANCELLED, reason, now_us=now_us, into=into)
+                end_waiting(instance, State.CANCELLED, sentence=reason, now_us=now_us, into=into)
                 continue
             if not self._may_start(instance, definition, earlier, now_us=now_us, into=into):
                 continue
@@ -148,7 +124,7 @@ class DispatchLoop(Loop):
                 continue
             unplaced.add(ref)
             if choice.hold is Hold.NO_WORKER or found.more:
-                hold(instance, choice.hold, choice.reason, into=into)
+                hold(instance, choice.hold, reason=choice.reason, into=into)
             if instance.hold is Hold.OVERLAP:
                 self._held.freed(ref)
         boot_us = self._clock.boot_us()
@@ -173,14 +149,16 @@ class DispatchLoop(Loop):
         if task is None:
             return True
         if task.disabled:
-            end_waiting(instance, State.CANCELLED, f"task {ref} is disabled", now_us=now_us, into=into)
+            end_waiting(
+                instance, State.CANCELLED, sentence=f"task {ref} is disabled", now_us=now_us, into=into
+            )
             return False
         if task.paused:
-            hold(instance, Hold.PAUSED, f"task {ref} is paused", into=into)
+            hold(instance, Hold.PAUSED, reason=f"task {ref} is paused", into=into)
             return False
         if instance.id not in earlier:
             return True
-        return admit(instance, task, earlier[instance.id], now_us=now_us, into=into)
+        return admit(instance, task, earlier=earlier[instance.id], now_us=now_us, into=into)
 
     async def _earlier_instances(self, instances: list[Instance]) -> dict[str, list[Instance]]:
         """For submissions whose task sets an overlap rule: the live instances before each."""

@@ -8,21 +8,12 @@ reconnect.
 
 from __future__ import annotations
 
-from random import Random
-
-from ostinato.clock import Clock
 from ostinato.core.instants import MILLISECOND, SECOND
 from ostinato.core.partition.effects import Effects
 from ostinato.core.partition.ended import lose_attempt
 from ostinato.core.partition.running import RunningAttempt
-from ostinato.observe.hooks import Hooks
-from ostinato.scheduler.committer import Committer
-from ostinato.scheduler.config import NodeConfig
-from ostinato.scheduler.held_work import HeldWork
 from ostinato.scheduler.loop import Loop
-from ostinato.scheduler.ownership import Ownership
-from ostinato.scheduler.sessions import Sessions
-from ostinato.scheduler.shared_time import SharedTime
+from ostinato.scheduler.parts import NodeParts
 
 #: Two looks are at least this far apart.
 ROUND_US = 100 * MILLISECOND
@@ -35,27 +26,15 @@ class HealthLoop(Loop):
 
     name = "health"
 
-    def __init__(
-        self,
-        config: NodeConfig,
-        *,
-        clock: Clock,
-        rng: Random,
-        hooks: Hooks,
-        time: SharedTime,
-        ownership: Ownership,
-        committer: Committer,
-        sessions: Sessions,
-        held: HeldWork,
-    ) -> None:
-        super().__init__(clock, hooks)
-        self._config = config
-        self._rng = rng
-        self._time = time
-        self._ownership = ownership
-        self._committer = committer
-        self._sessions = sessions
-        self._held = held
+    def __init__(self, parts: NodeParts) -> None:
+        super().__init__(parts.clock, parts.hooks)
+        self._config = parts.config
+        self._rng = parts.rng
+        self._time = parts.time
+        self._ownership = parts.ownership
+        self._committer = parts.committer
+        self._sessions = parts.sessions
+        self._held = parts.held
         self._overlaps_checked_us = 0
 
     async def run_once(self) -> int | None:

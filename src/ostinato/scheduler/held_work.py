@@ -52,7 +52,7 @@ class HeldWork:
         freed, self._freed = self._freed, {}
         return list(freed)
 
-    def drained(self, queries: list[HeldQuery], found: list[Instance], unplaced: set[TaskRef]) -> None:
+    def drained(self, queries: list[HeldQuery], *, found: list[Instance], unplaced: set[TaskRef]) -> None:
         """Forget tasks of which the store had fewer held rows than were asked for, all placed now."""
         counts: dict[TaskRef, int] = {}
         for instance in found:

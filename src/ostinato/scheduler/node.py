@@ -9,22 +9,17 @@ from ostinato.core.ids import new_id
 from ostinato.core.partition.effects import Effects
 from ostinato.observe.hooks import Hooks
 from ostinato.observe.records import NodeStarted, NodeStopped, PartitionsTaken
-from ostinato.scheduler.committer import Committer
 from ostinato.scheduler.config import NodeConfig
-from ostinato.scheduler.definitions import Definitions
 from ostinato.scheduler.dispatch_loop import DispatchLoop
 from ostinato.scheduler.health_loop import HealthLoop
-from ostinato.scheduler.held_work import HeldWork
 from ostinato.scheduler.loop import Loop
 from ostinato.scheduler.outcome_loop import OutcomeLoop
 from ostinato.scheduler.output_loop import OutputLoop
-from ostinato.scheduler.ownership import Ownership
+from ostinato.scheduler.parts import build_parts
 from ostinato.scheduler.renewal_loop import RenewalLoop
 from ostinato.scheduler.request_loop import RequestLoop
 from ostinato.scheduler.retention_loop import RetentionLoop
 from ostinato.scheduler.retry_loop import RetryLoop
-from ostinato.scheduler.sessions import Sessions
-from ostinato.scheduler.shared_time import SharedTime
 from ostinato.scheduler.trigger_loop import TriggerLoop
 from ostinato.scheduler.warm_up import warm_up
 from ostinato.scheduler.watch_loop import WatchLoop
@@ -47,63 +42,40 @@ class SchedulerNode:
         hooks: Hooks,
     ) -> None:
         config.validate()
-        self._config = config
-        self._store = store
         self._transport = transport
-        self._clock = clock
         self._hooks = hooks
         self.node_id = new_id(clock.wall_us(), rng)
         self.address = ""
-        self.time = SharedTime(store, clock)
-        self.ownership = Ownership(self.node_id, config, store=store, clock=clock, hooks=hooks)
-        self.sessions = Sessions()
-        self._held = HeldWork()
-        self._definitions = Definitions(store)
-        self._build_loops(rng)
-        self._is_running = False
-
-    def _build_loops(self, rng: Random) -> None:
-        config, store, clock, hooks = self._config, self._store, self._clock, self._hooks
-        time, ownership, sessions, definitions = self.time, self.ownership, self.sessions, self._definitions
-        committer = Committer(ownership, self._held, store=store, clock=clock, hooks=hooks)
-        self.dispatch = dispatch = DispatchLoop(
-            config, store=store, clock=clock, rng=rng, hooks=hooks, time=time, ownership=ownership,
-            committer=committer, definitions=definitions, sessions=sessions, held=self._held,
-        )  # fmt: skip
-        self.outcomes = OutcomeLoop(
-            config, store=store, clock=clock, rng=rng, hooks=hooks, time=time, ownership=ownership,
-            committer=committer, definitions=definitions, sessions=sessions,
-        )  # fmt: skip
-        self.triggers = TriggerLoop(
-            config, store=store, clock=clock, rng=rng, hooks=hooks, time=time, ownership=ownership,
-            committer=committer, definitions=definitions, sessions=sessions,
-        )  # fmt: skip
-        self.requests = RequestLoop(
-            config, store=store, clock=clock, hooks=hooks, time=time, ownership=ownership,
-            committer=committer, definitions=definitions, sessions=sessions, triggers=self.triggers,
-        )  # fmt: skip
-        self.retries = RetryLoop(
-            config, store=store, clock=clock, hooks=hooks, time=time, ownership=ownership,
-            committer=committer, definitions=definitions,
-        )  # fmt: skip
-        self.health = HealthLoop(
-            config, clock=clock, rng=rng, hooks=hooks, time=time, ownership=ownership,
-            committer=committer, sessions=sessions, held=self._held,
-        )  # fmt: skip
-        self.output = OutputLoop(store=store, clock=clock, hooks=hooks)
+        self.parts = parts = build_parts(
+            config, node_id=self.node_id, store=store, clock=clock, rng=rng, hooks=hooks
+        )
+        parts.committer.after_commit = self._after_commit
+        self.dispatch = DispatchLoop(parts)
+        self.outcomes = OutcomeLoop(parts)
+        self.triggers = TriggerLoop(parts)
+        self.retries = RetryLoop(parts)
+        self.requests = RequestLoop(parts, triggers=self.triggers)
+        self.health = HealthLoop(parts)
+        self.output = OutputLoop(parts)
         self._streams = WorkerStreams(
-            config, store=store, clock=clock, rng=rng, hooks=hooks, time=time, ownership=ownership,
-            committer=committer, sessions=sessions, dispatch=dispatch, outcomes=self.outcomes,
-            output=self.output, triggers=self.triggers, health=self.health,
-        )  # fmt: skip
-        committer.after_commit = self._after_commit
-        woken = (dispatch, self.triggers, self.requests, self.retries)
+            parts,
+            dispatch=self.dispatch,
+            outcomes=self.outcomes,
+            output=self.output,
+            triggers=self.triggers,
+            health=self.health,
+        )
+        woken = (self.dispatch, self.triggers, self.requests, self.retries)
         self._loops: tuple[Loop, ...] = (
-            RenewalLoop(config, clock=clock, hooks=hooks, time=time, ownership=ownership),
-            WatchLoop(config, woken, store=store, clock=clock, hooks=hooks),
-            self.health, self.outcomes, dispatch, self.triggers, self.retries, self.requests, self.output,
-            RetentionLoop(config, store=store, clock=clock, hooks=hooks, time=time, ownership=ownership),
-        )  # fmt: skip
+            RenewalLoop(parts, (*woken, self.outcomes, self.health)),
+            WatchLoop(parts, woken),
+            self.health,
+            self.outcomes,
+            *woken,
+            self.output,
+            RetentionLoop(parts),
+        )
+        self._is_running = False
 
     def _after_commit(self, effects: Effects) -> None:
         """Wake the loops that a commit concerns, exactly when it does."""
@@ -112,7 +84,7 @@ class SchedulerNode:
             self.dispatch.wake()
         due = [ended.due_us for ended in effects.ended if ended.due_us is not None]
         if due:
-            self.dispatch.wake_at(self.time.boot_at(min(due)))
+            self.dispatch.wake_at(self.parts.time.boot_at(min(due)))
         expiries = [
             row.expires_us
             for rows in (batch.ended_attempts, batch.inserts, batch.replays)
@@ -120,26 +92,22 @@ class SchedulerNode:
             if row.expires_us is not None
         ]
         if expiries:
-            self.retries.wake_at(self.time.boot_at(min(expiries) + 1))
+            self.retries.wake_at(self.parts.time.boot_at(min(expiries) + 1))
 
     async def start(self) -> None:
         """Own, warm up, accept workers. Raises ``NODE_ALREADY_RUNNING``, ``PORT_IN_USE``, the store's errors.
 
         The store must be open; a node that cannot start leaves nothing behind.
         """
-        await self.time.sample()
-        await self.ownership.take_all(address=self._config.address, now_us=self.time.now_us())
+        await self.parts.time.sample()
+        await self.parts.ownership.take_all(
+            address=self.parts.config.address, now_us=self.parts.time.now_us()
+        )
         try:
-            running_count = await warm_up(
-                self.ownership,
-                store=self._store,
-                clock=self._clock,
-                definitions=self._definitions,
-                held=self._held,
-            )
+            running_count = await warm_up(self.parts)
             self.address = await self._transport.start(self._streams.handle)
         except BaseException:
-            await self.ownership.release()
+            await self.parts.ownership.release()
             raise
         for loop in self._loops:
             loop.start()
@@ -147,7 +115,7 @@ class SchedulerNode:
         self._hooks.emit(
             PartitionsTaken(
                 node_id=self.node_id,
-                count=len(self.ownership.memory.epochs),
+                count=len(self.parts.ownership.memory.epochs),
                 running_count=running_count,
             )
         )
@@ -163,15 +131,15 @@ class SchedulerNode:
             await loop.stop()
         await self.outcomes.run_once()
         await self.output.flush()
-        await self.ownership.release()
+        await self.parts.ownership.release()
         self._hooks.emit(NodeStopped(node_id=self.node_id, reason=reason))
 
     def ready(self) -> dict[str, object]:
         """What the node says of itself to a readiness check."""
         return {
-            "ready": self._is_running and self.ownership.is_believed,
+            "ready": self._is_running and self.parts.ownership.is_believed,
             "node": self.node_id,
-            "partitions": len(self.ownership.memory.epochs),
-            "workers": len(self.sessions.by_id),
-            "running": len(self.ownership.memory.running),
+            "partitions": len(self.parts.ownership.memory.epochs),
+            "workers": len(self.parts.sessions.by_id),
+            "running": len(self.parts.ownership.memory.running),
         }

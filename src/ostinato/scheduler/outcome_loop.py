@@ -6,9 +6,6 @@ for nothing.
 
 from __future__ import annotations
 
-from random import Random
-
-from ostinato.clock import Clock
 from ostinato.core.failure.failure import safe_failure
 from ostinato.core.model import Instance, Outcome
 from ostinato.core.partition.effects import Effects
@@ -16,15 +13,8 @@ from ostinato.core.partition.ended import end_attempt, refuse_outcome
 from ostinato.core.partition.running import RunningAttempt
 from ostinato.core.partition.state import running_attempt
 from ostinato.core.states import State
-from ostinato.observe.hooks import Hooks
-from ostinato.scheduler.committer import Committer
-from ostinato.scheduler.config import NodeConfig
-from ostinato.scheduler.definitions import Definitions
 from ostinato.scheduler.loop import Loop
-from ostinato.scheduler.ownership import Ownership
-from ostinato.scheduler.sessions import Sessions
-from ostinato.scheduler.shared_time import SharedTime
-from ostinato.store.protocol import Store
+from ostinato.scheduler.parts import NodeParts
 from ostinato.wire.messages import OutcomesAcknowledged
 
 
@@ -33,29 +23,16 @@ class OutcomeLoop(Loop):
 
     name = "outcome"
 
-    def __init__(
-        self,
-        config: NodeConfig,
-        *,
-        store: Store,
-        clock: Clock,
-        rng: Random,
-        hooks: Hooks,
-        time: SharedTime,
-        ownership: Ownership,
-        committer: Committer,
-        definitions: Definitions,
-        sessions: Sessions,
-    ) -> None:
-        super().__init__(clock, hooks)
-        self._config = config
-        self._store = store
-        self._rng = rng
-        self._time = time
-        self._ownership = ownership
-        self._committer = committer
-        self._definitions = definitions
-        self._sessions = sessions
+    def __init__(self, parts: NodeParts) -> None:
+        super().__init__(parts.clock, parts.hooks)
+        self._config = parts.config
+        self._store = parts.store
+        self._rng = parts.rng
+        self._time = parts.time
+        self._ownership = parts.ownership
+        self._committer = parts.committer
+        self._definitions = parts.definitions
+        self._sessions = parts.sessions
         self._waiting: list[tuple[str, Outcome]] = []
 
     def add(self, worker_id: str, outcomes: list[Outcome]) -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from ostinato.clock import Clock
 from ostinato.core.instants import MILLISECOND
 from ostinato.core.model import OutputChunk
-from ostinato.observe.hooks import Hooks
 from ostinato.scheduler.loop import Loop
-from ostinato.store.protocol import Store
+from ostinato.scheduler.parts import NodeParts
 
 #: Chunks in one transaction.
 BATCH_COUNT = 500
@@ -20,9 +18,9 @@ class OutputLoop(Loop):
 
     name = "output"
 
-    def __init__(self, *, store: Store, clock: Clock, hooks: Hooks) -> None:
-        super().__init__(clock, hooks)
-        self._store = store
+    def __init__(self, parts: NodeParts) -> None:
+        super().__init__(parts.clock, parts.hooks)
+        self._store = parts.store
         self._waiting: list[OutputChunk] = []
 
     def add(self, chunks: list[OutputChunk]) -> None:

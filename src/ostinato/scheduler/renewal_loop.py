@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from ostinato.clock import Clock
-from ostinato.observe.hooks import Hooks
-from ostinato.scheduler.config import NodeConfig
+from collections.abc import Sequence
+
 from ostinato.scheduler.loop import Loop
-from ostinato.scheduler.ownership import Ownership
-from ostinato.scheduler.shared_time import SharedTime
+from ostinato.scheduler.parts import NodeParts
 
 
 class RenewalLoop(Loop):
@@ -15,17 +13,21 @@ class RenewalLoop(Loop):
 
     name = "renewal"
 
-    def __init__(
-        self, config: NodeConfig, *, clock: Clock, hooks: Hooks, time: SharedTime, ownership: Ownership
-    ) -> None:
-        super().__init__(clock, hooks)
-        self._config = config
-        self._time = time
-        self._ownership = ownership
+    def __init__(self, parts: NodeParts, woken: Sequence[Loop]) -> None:
+        """`woken` are the loops that rest while the node does not believe in its partitions."""
+        super().__init__(parts.clock, parts.hooks)
+        self._woken = woken
+        self._config = parts.config
+        self._time = parts.time
+        self._ownership = parts.ownership
 
     async def run_once(self) -> int | None:
         """Renew, then sample."""
         next_us = self._clock.boot_us() + self._config.renewal_us
+        was_resting = not self._ownership.is_believed or self._time.is_in_doubt
         await self._ownership.renew()
         await self._time.sample()
+        if was_resting and self._ownership.is_believed:
+            for loop in self._woken:
+                loop.wake()
         return next_us

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ostinato.clock import Clock
 from ostinato.core.changes import Request, TriggerRow
 from ostinato.core.definition import TaskRef
 from ostinato.core.instants import MILLISECOND
@@ -10,16 +9,9 @@ from ostinato.core.model import Instance
 from ostinato.core.partition.effects import Effects
 from ostinato.core.partition.request import cancel, replay, set_flags
 from ostinato.core.states import LIVE_STATES, State
-from ostinato.observe.hooks import Hooks
-from ostinato.scheduler.committer import Committer
-from ostinato.scheduler.config import NodeConfig
-from ostinato.scheduler.definitions import Definitions
 from ostinato.scheduler.loop import Loop
-from ostinato.scheduler.ownership import Ownership
-from ostinato.scheduler.sessions import Sessions
-from ostinato.scheduler.shared_time import SharedTime
+from ostinato.scheduler.parts import NodeParts
 from ostinato.scheduler.trigger_loop import TriggerLoop
-from ostinato.store.protocol import Store
 from ostinato.wire.messages import Cancel
 
 #: A request whose row had changed meanwhile is looked at again after this.
@@ -31,28 +23,15 @@ class RequestLoop(Loop):
 
     name = "request"
 
-    def __init__(
-        self,
-        config: NodeConfig,
-        *,
-        store: Store,
-        clock: Clock,
-        hooks: Hooks,
-        time: SharedTime,
-        ownership: Ownership,
-        committer: Committer,
-        definitions: Definitions,
-        sessions: Sessions,
-        triggers: TriggerLoop,
-    ) -> None:
-        super().__init__(clock, hooks)
-        self._config = config
-        self._store = store
-        self._time = time
-        self._ownership = ownership
-        self._committer = committer
-        self._definitions = definitions
-        self._sessions = sessions
+    def __init__(self, parts: NodeParts, *, triggers: TriggerLoop) -> None:
+        super().__init__(parts.clock, parts.hooks)
+        self._config = parts.config
+        self._store = parts.store
+        self._time = parts.time
+        self._ownership = parts.ownership
+        self._committer = parts.committer
+        self._definitions = parts.definitions
+        self._sessions = parts.sessions
         self._triggers = triggers
 
     async def run_once(self) -> int | None:
@@ -96,7 +75,7 @@ class RequestLoop(Loop):
                     if instance is not None
                     else None
                 )
-                replay(request, instance, task, pinned, now_us=now_us, into=into)
+                replay(request, instance, task=task, pinned=pinned, now_us=now_us, into=into)
             else:
                 changed.append(await self._set_flags(request, now_us=now_us, into=into))
         return changed

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from ostinato.clock import Clock
 from ostinato.core.instants import HOUR
-from ostinato.observe.hooks import Hooks
-from ostinato.scheduler.config import NodeConfig
 from ostinato.scheduler.loop import Loop
-from ostinato.scheduler.ownership import Ownership
-from ostinato.scheduler.shared_time import SharedTime
-from ostinato.store.protocol import Store
+from ostinato.scheduler.parts import NodeParts
 
 ROUND_US = HOUR
 #: Small, since every other commit waits behind a deletion on SQLite.
@@ -21,21 +16,12 @@ class RetentionLoop(Loop):
 
     name = "retention"
 
-    def __init__(
-        self,
-        config: NodeConfig,
-        *,
-        store: Store,
-        clock: Clock,
-        hooks: Hooks,
-        time: SharedTime,
-        ownership: Ownership,
-    ) -> None:
-        super().__init__(clock, hooks)
-        self._config = config
-        self._store = store
-        self._time = time
-        self._ownership = ownership
+    def __init__(self, parts: NodeParts) -> None:
+        super().__init__(parts.clock, parts.hooks)
+        self._config = parts.config
+        self._store = parts.store
+        self._time = parts.time
+        self._ownership = parts.ownership
 
     async def run_once(self) -> int | None:
         """Delete one batch; the next follows at once while there is more."""

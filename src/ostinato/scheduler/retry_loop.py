@@ -6,17 +6,10 @@ queue time-outs, so that nobody waits for a retry that can not come.
 
 from __future__ import annotations
 
-from ostinato.clock import Clock
 from ostinato.core.partition.effects import Effects
 from ostinato.core.partition.expire import expire
-from ostinato.observe.hooks import Hooks
-from ostinato.scheduler.committer import Committer
-from ostinato.scheduler.config import NodeConfig
-from ostinato.scheduler.definitions import Definitions
 from ostinato.scheduler.loop import Loop
-from ostinato.scheduler.ownership import Ownership
-from ostinato.scheduler.shared_time import SharedTime
-from ostinato.store.protocol import Store
+from ostinato.scheduler.parts import NodeParts
 
 
 class RetryLoop(Loop):
@@ -24,25 +17,14 @@ class RetryLoop(Loop):
 
     name = "retry"
 
-    def __init__(
-        self,
-        config: NodeConfig,
-        *,
-        store: Store,
-        clock: Clock,
-        hooks: Hooks,
-        time: SharedTime,
-        ownership: Ownership,
-        committer: Committer,
-        definitions: Definitions,
-    ) -> None:
-        super().__init__(clock, hooks)
-        self._config = config
-        self._store = store
-        self._time = time
-        self._ownership = ownership
-        self._committer = committer
-        self._definitions = definitions
+    def __init__(self, parts: NodeParts) -> None:
+        super().__init__(parts.clock, parts.hooks)
+        self._config = parts.config
+        self._store = parts.store
+        self._time = parts.time
+        self._ownership = parts.ownership
+        self._committer = parts.committer
+        self._definitions = parts.definitions
 
     async def run_once(self) -> int | None:
         """End up to one batch."""

@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-from random import Random
-
-from ostinato.clock import Clock
 from ostinato.core.changes import TriggerRow
 from ostinato.core.definition import TaskRef
 from ostinato.core.model import Instance
 from ostinato.core.partition.effects import Effects
 from ostinato.core.partition.fire import DueTrigger, LiveTask, fire
 from ostinato.core.partition.switch import overdue_before_edit, switch_version
-from ostinato.observe.hooks import Hooks
-from ostinato.scheduler.committer import Committer
-from ostinato.scheduler.config import NodeConfig
-from ostinato.scheduler.definitions import Definitions
 from ostinato.scheduler.dispatch_loop import LIVE_COUNT_MAX
 from ostinato.scheduler.loop import Loop
-from ostinato.scheduler.ownership import Ownership
-from ostinato.scheduler.sessions import Sessions
-from ostinato.scheduler.shared_time import SharedTime
+from ostinato.scheduler.parts import NodeParts
 from ostinato.store.batches import ChangedTask
-from ostinato.store.protocol import Store
 from ostinato.wire.messages import Cancel
 
 
@@ -30,29 +20,16 @@ class TriggerLoop(Loop):
 
     name = "trigger"
 
-    def __init__(
-        self,
-        config: NodeConfig,
-        *,
-        store: Store,
-        clock: Clock,
-        rng: Random,
-        hooks: Hooks,
-        time: SharedTime,
-        ownership: Ownership,
-        committer: Committer,
-        definitions: Definitions,
-        sessions: Sessions,
-    ) -> None:
-        super().__init__(clock, hooks)
-        self._config = config
-        self._store = store
-        self._rng = rng
-        self._time = time
-        self._ownership = ownership
-        self._committer = committer
-        self._definitions = definitions
-        self._sessions = sessions
+    def __init__(self, parts: NodeParts) -> None:
+        super().__init__(parts.clock, parts.hooks)
+        self._config = parts.config
+        self._store = parts.store
+        self._rng = parts.rng
+        self._time = parts.time
+        self._ownership = parts.ownership
+        self._committer = parts.committer
+        self._definitions = parts.definitions
+        self._sessions = parts.sessions
 
     async def run_once(self) -> int | None:
         """Switch changed definitions, then fire what is due."""

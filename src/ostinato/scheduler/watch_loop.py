@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ostinato.clock import Clock
-from ostinato.observe.hooks import Hooks
-from ostinato.scheduler.config import NodeConfig
 from ostinato.scheduler.loop import Loop
-from ostinato.store.protocol import Store
+from ostinato.scheduler.parts import NodeParts
 
 
 class WatchLoop(Loop):
@@ -16,13 +13,11 @@ class WatchLoop(Loop):
 
     name = "watch"
 
-    def __init__(
-        self, config: NodeConfig, woken: Sequence[Loop], *, store: Store, clock: Clock, hooks: Hooks
-    ) -> None:
-        super().__init__(clock, hooks)
-        self._config = config
+    def __init__(self, parts: NodeParts, woken: Sequence[Loop]) -> None:
+        super().__init__(parts.clock, parts.hooks)
+        self._config = parts.config
         self._woken = woken
-        self._store = store
+        self._store = parts.store
 
     async def run_once(self) -> int | None:
         """Wait for one hint and pass it on."""

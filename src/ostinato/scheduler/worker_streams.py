@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from random import Random
+import msgspec
 
-from ostinato.clock import Clock
+from ostinato.control.apply import apply
 from ostinato.core.definition import decode_definition
 from ostinato.core.partition.effects import Effects
 from ostinato.core.partition.ended import lose_attempt
 from ostinato.core.states import State
 from ostinato.errors import OstinatoError, UserError
-from ostinato.observe.hooks import Hooks
 from ostinato.observe.records import TaskModuleFailed, WorkerConnected, WorkerDisconnected
-from ostinato.scheduler.committer import Committer
-from ostinato.scheduler.config import NodeConfig
 from ostinato.scheduler.dispatch_loop import DispatchLoop
 from ostinato.scheduler.health_loop import HealthLoop
 from ostinato.scheduler.outcome_loop import OutcomeLoop
 from ostinato.scheduler.output_loop import OutputLoop
-from ostinato.scheduler.ownership import Ownership
-from ostinato.scheduler.sessions import Sessions, WorkerSession
-from ostinato.scheduler.shared_time import SharedTime
+from ostinato.scheduler.parts import NodeParts
+from ostinato.scheduler.sessions import WorkerSession
 from ostinato.scheduler.trigger_loop import TriggerLoop
-from ostinato.store.protocol import Store
 from ostinato.wire.messages import (
     PROTOCOL_VERSION,
     Accepted,
@@ -46,31 +41,23 @@ class WorkerStreams:
 
     def __init__(
         self,
-        config: NodeConfig,
+        parts: NodeParts,
         *,
-        store: Store,
-        clock: Clock,
-        rng: Random,
-        hooks: Hooks,
-        time: SharedTime,
-        ownership: Ownership,
-        committer: Committer,
-        sessions: Sessions,
         dispatch: DispatchLoop,
         outcomes: OutcomeLoop,
         output: OutputLoop,
         triggers: TriggerLoop,
         health: HealthLoop,
     ) -> None:
-        self._config = config
-        self._store = store
-        self._clock = clock
-        self._rng = rng
-        self._hooks = hooks
-        self._time = time
-        self._ownership = ownership
-        self._committer = committer
-        self._sessions = sessions
+        self._config = parts.config
+        self._store = parts.store
+        self._clock = parts.clock
+        self._rng = parts.rng
+        self._hooks = parts.hooks
+        self._time = parts.time
+        self._ownership = parts.ownership
+        self._committer = parts.committer
+        self._sessions = parts.sessions
         self._dispatch = dispatch
         self._outcomes = outcomes
         self._output = output
@@ -106,19 +93,19 @@ class WorkerStreams:
     async def _welcome(self, stream: NodeStream) -> tuple[WorkerSession | None, list[WorkerMessage]]:
         first, *rest = await stream.receive()
         if not isinstance(first, Hello):
-            refusal = Rejected("PROTOCOL_MISMATCH", "the first message of a stream must be Hello")
-            await stream.send([refusal])
-            return None, []
+            return await _refuse(stream, "PROTOCOL_MISMATCH", "the first message of a stream must be Hello")
         if first.protocol != PROTOCOL_VERSION:
             newer = "worker" if first.protocol > PROTOCOL_VERSION else "scheduler"
-            refusal = Rejected(
+            return await _refuse(
+                stream,
                 "PROTOCOL_MISMATCH",
                 f"worker speaks protocol {first.protocol}, scheduler {PROTOCOL_VERSION}; "
                 f"the {newer} is newer, update the other",
             )
-            await stream.send([refusal])
-            return None, []
-        await self._apply_declarations(first)
+        try:
+            await self._apply_declarations(first)
+        except UserError as error:
+            return await _refuse(stream, error.code, f"{error.subject}: {error}")
         session = WorkerSession(first, stream, boot_us=self._clock.boot_us())
         old = self._sessions.add(session)
         if old is not None:
@@ -142,8 +129,11 @@ class WorkerStreams:
     async def _apply_declarations(self, hello: Hello) -> None:
         if not hello.declarations:
             return
-        definitions = [decode_definition(encoded) for encoded in hello.declarations]
-        receipts = await self._store.apply(definitions, now_us=self._time.now_us())
+        try:
+            definitions = [decode_definition(encoded) for encoded in hello.declarations]
+        except msgspec.MsgspecError as error:
+            raise UserError("INVALID_APP", f"a declaration cannot be read: {error}") from error
+        receipts = await apply(self._store, definitions, now_us=self._time.now_us())
         if any(receipt.outcome != "unchanged" for receipt in receipts):
             self._triggers.wake()
 
@@ -231,3 +221,10 @@ class WorkerStreams:
                 ]
             )
         self._dispatch.wake()
+
+
+async def _refuse(
+    stream: NodeStream, code: str, message: str
+) -> tuple[WorkerSession | None, list[WorkerMessage]]:
+    await stream.send([Rejected(code, message)])
+    return None, []

@@ -104,13 +104,13 @@ def test_c031_a_fire_that_is_dropped_leaves_a_skipped_row_with_its_lateness() ->
 def test_a_submission_under_forbid_is_skipped_when_another_is_live() -> None:
     definition = task(overlap="forbid")
     effects = Effects()
-    assert not admit(instance("i2"), row(definition), [instance()], now_us=NOW_US, into=effects)
+    assert not admit(instance("i2"), row(definition), earlier=[instance()], now_us=NOW_US, into=effects)
     assert effects.batch.ended_waiting[0].state is State.SKIPPED
 
 
 def test_a_submission_is_free_to_overlap_unless_the_task_says_otherwise() -> None:
     effects = Effects()
-    assert admit(instance("i2"), row(task()), [instance()], now_us=NOW_US, into=effects)
+    assert admit(instance("i2"), row(task()), earlier=[instance()], now_us=NOW_US, into=effects)
     assert effects.is_empty()
 
 

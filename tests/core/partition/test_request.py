@@ -59,7 +59,7 @@ def test_an_unknown_instance_is_answered() -> None:
 def test_a_replay_pins_the_same_version_again() -> None:
     effects = Effects()
     ended = instance(state=State.FAILED, attempt=4, generation=2, task_version=1, payload=b'{"a":1}')
-    replay(request("replay"), ended, row(task(), version=3), task(), now_us=NOW_US, into=effects)
+    replay(request("replay"), ended, task=row(task(), version=3), pinned=task(), now_us=NOW_US, into=effects)
     (move,) = effects.batch.replays
     assert (move.task_version, move.payload, move.expected_generation) == (1, b'{"a":1}', 2)
     assert effects.batch.history[0].generation == 3
@@ -69,7 +69,14 @@ def test_a_replay_may_take_the_latest_version_and_another_payload() -> None:
     effects = Effects()
     body = b'{"latest": true, "payload": {"a": 2}}'
     ended = instance(state=State.CANCELLED)
-    replay(request("replay", body=body), ended, row(task(), version=3), task(), now_us=NOW_US, into=effects)
+    replay(
+        request("replay", body=body),
+        ended,
+        task=row(task(), version=3),
+        pinned=task(),
+        now_us=NOW_US,
+        into=effects,
+    )
     (move,) = effects.batch.replays
     assert (move.task_version, move.payload) == (3, b'{"a": 2}')
 
@@ -77,7 +84,7 @@ def test_a_replay_may_take_the_latest_version_and_another_payload() -> None:
 def test_a_live_instance_cannot_be_replayed() -> None:
     effects = Effects()
     running = instance(state=State.RUNNING)
-    replay(request("replay"), running, row(task()), task(), now_us=NOW_US, into=effects)
+    replay(request("replay"), running, task=row(task()), pinned=task(), now_us=NOW_US, into=effects)
     assert effects.batch.answers[0].code == "INSTANCE_NOT_TERMINAL"
     assert effects.batch.replays == []
 

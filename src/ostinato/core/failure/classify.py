@@ -22,7 +22,6 @@ from ostinato.core.failure.codes import CATALOGUE, is_valid_code
 from ostinato.core.failure.failure import (
     CAUSE_MESSAGE_BYTES_MAX,
     CHAIN_LENGTH_MAX,
-    MESSAGE_BYTES_MAX,
     Cause,
     Failure,
     safe_failure,
@@ -226,8 +225,8 @@ def _whole_number(signal: RetryLater | None, name: str) -> int | None:
 
 def _text_of(error: BaseException) -> str:
     try:
-        # A __str__ may return a subclass of str with surprises of its own; cutting makes it a plain one.
-        return cut_text(str.__str__(str(error)), MESSAGE_BYTES_MAX)
+        # A __str__ may return a subclass of str with surprises of its own; this makes it a plain one.
+        return str.__str__(str(error))
     except Exception as broken:  # noqa: BLE001 - the user's __str__ may raise anything; the text says so
         return f"<its __str__ raised {type(broken).__qualname__}>"
 

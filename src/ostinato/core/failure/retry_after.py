@@ -74,8 +74,8 @@ def _date_us(found: re.Match[str], now_us: int) -> int | None:
 
 
 def _full_year(two_digits: int, now_us: int) -> int:
-    """RFC 9110: a two-digit year that seems more than 50 years ahead is the last one in the past."""
+    """The year with these last digits that is at most 50 years ahead of now (RFC 9110, 5.6.7)."""
     clamped_us = min(max(now_us, INSTANT_MIN_US), INSTANT_MAX_US)
     current = (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=clamped_us)).year
-    year = current // 100 * 100 + two_digits
-    return year - 100 if year > current + 50 else year
+    ahead = (two_digits - current) % 100
+    return current + ahead if ahead <= 50 else current + ahead - 100

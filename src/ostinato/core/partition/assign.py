@@ -62,7 +62,7 @@ def assign(placements: Sequence[Placement], *, now_us: int, boot_us: int, rng: R
         )
 
 
-def hold(instance: Instance, cause: Hold, reason: str, *, into: Effects) -> None:
+def hold(instance: Instance, cause: Hold, *, reason: str, into: Effects) -> None:
     """Take a due instance out of the queue; nothing is written when it already says so."""
     if instance.hold is cause and instance.reason == reason:
         return

@@ -7,6 +7,7 @@ result that caused it, so that a crash between the two cannot lose a retry.
 from __future__ import annotations
 
 from random import Random
+from typing import NamedTuple
 
 from ostinato.core.changes import EndAttempt, Success
 from ostinato.core.definition import TaskDefinition
@@ -30,9 +31,9 @@ def end_attempt(
     """An outcome that names exactly the running attempt (I6)."""
     if outcome.unstarted_reason:
         failure = safe_failure("REFUSED", f"refused before the start: {outcome.unstarted_reason}")
-        _end_badly(attempt, failure, outcome, now_us=now_us, rng=rng, into=into)
+        _end_badly(attempt, failure, outcome=outcome, now_us=now_us, rng=rng, into=into)
     elif outcome.failure is not None:
-        _end_badly(attempt, outcome.failure, outcome, now_us=now_us, rng=rng, into=into)
+        _end_badly(attempt, _safe(outcome.failure), outcome=outcome, now_us=now_us, rng=rng, into=into)
     else:
         _end_well(attempt, outcome, into=into)
 
@@ -49,7 +50,7 @@ def lose_attempt(
         finished_us=now_us,
     )
     failure = safe_failure(code, message, category="lost")
-    _end_badly(attempt, failure, outcome, now_us=now_us, rng=rng, into=into)
+    _end_badly(attempt, failure, outcome=outcome, now_us=now_us, rng=rng, into=into)
 
 
 def refuse_outcome(outcome: Outcome, instance: Instance | None, *, now_us: int, into: Effects) -> None:
@@ -116,29 +117,56 @@ def _end_well(attempt: RunningAttempt, outcome: Outcome, *, into: Effects) -> No
     into.ended.append(_ended(attempt, outcome, "success", State.SUCCESS))
 
 
+class _Decision(NamedTuple):
+    """What becomes of an instance whose attempt has ended badly."""
+
+    move: str
+    state: State
+    kind: HistoryKind
+    rule: str
+    sentence: str
+    counters: Counters
+    due_us: int
+    expires_us: int | None = None
+
+
+def _decide(attempt: RunningAttempt, failure: Failure, *, now_us: int, rng: Random) -> _Decision:
+    if attempt.cancel_requested:
+        sentence = f"cancelled: {attempt.cancel_reason or 'asked for'}; the attempt ended with {failure.code}"
+        return _Decision(
+            "cancel", State.CANCELLED, HistoryKind.CANCELLED, "cancel", sentence, attempt.counters, now_us
+        )
+    verdict = decide(attempt.definition.retry, failure, attempt.counters, now_us=now_us, rng=rng)
+    if isinstance(verdict, RetryAt):
+        return _Decision(
+            "retry",
+            State.RETRY_WAITING,
+            _kind_of_retry(failure),
+            verdict.rule,
+            verdict.why,
+            verdict.counters,
+            verdict.due_us,
+            expires_us(attempt.definition, verdict.counters, due_us=verdict.due_us),
+        )
+    return _Decision(
+        "fail", State.FAILED, HistoryKind.GAVE_UP, verdict.rule, verdict.why, verdict.counters, now_us
+    )
+
+
 def _end_badly(
     attempt: RunningAttempt,
     failure: Failure,
-    outcome: Outcome,
     *,
+    outcome: Outcome,
     now_us: int,
     rng: Random,
     into: Effects,
 ) -> None:
-    counters, due_us, expiry_us = attempt.counters, now_us, None
-    if attempt.cancel_requested:
-        move, state, kind, rule = "cancel", State.CANCELLED, HistoryKind.CANCELLED, "cancel"
-        sentence = f"cancelled: {attempt.cancel_reason or 'asked for'}; the attempt ended with {failure.code}"
-    else:
-        verdict = decide(attempt.definition.retry, failure, counters, now_us=now_us, rng=rng)
-        counters, sentence, rule = verdict.counters, verdict.why, verdict.rule
-        if isinstance(verdict, RetryAt):
-            move, state, kind, due_us = "retry", State.RETRY_WAITING, _kind_of_retry(failure), verdict.due_us
-            expiry_us = expires_us(attempt.definition, counters, due_us=due_us)
-        else:
-            move, state, kind = "fail", State.FAILED, HistoryKind.GAVE_UP
-    require_move(move, State.RUNNING, state, subject=attempt.instance_id)
+    decision = _decide(attempt, failure, now_us=now_us, rng=rng)
+    state = decision.state
+    require_move(decision.move, State.RUNNING, state, subject=attempt.instance_id)
     is_terminal = state is not State.RETRY_WAITING
+    next_due_us = None if is_terminal else decision.due_us
     into.batch.ended_attempts.append(
         EndAttempt(
             instance_id=attempt.instance_id,
@@ -146,10 +174,10 @@ def _end_badly(
             expected_attempt=attempt.attempt,
             attempt_id=attempt.attempt_id,
             state=state,
-            reason=sentence,
-            counters=counters,
-            due_us=due_us,
-            expires_us=expiry_us,
+            reason=decision.sentence,
+            counters=decision.counters,
+            due_us=decision.due_us,
+            expires_us=decision.expires_us,
             started_us=outcome.started_us,
             finished_us=max(outcome.finished_us, outcome.started_us or 0) if is_terminal else None,
             failure=None if failure.code in _REFUSED_CODES else failure,
@@ -160,8 +188,8 @@ def _end_badly(
             instance_id=attempt.instance_id,
             partition=attempt.partition,
             at_us=now_us,
-            kind=kind,
-            sentence=sentence,
+            kind=decision.kind,
+            sentence=decision.sentence,
             generation=attempt.generation,
             attempt=attempt.attempt,
             attempt_id=attempt.attempt_id,
@@ -170,13 +198,28 @@ def _end_badly(
             category=failure.category,
             failure=failure,
             started_us=outcome.started_us,
-            due_us=None if is_terminal else due_us,
+            due_us=next_due_us,
         )
     )
     ended = _ended(attempt, outcome, _outcome_word(failure, state), state)
-    ended.failure, ended.rule, ended.sentence = failure, rule, sentence
-    ended.due_us = None if is_terminal else due_us
+    ended.failure, ended.rule, ended.sentence = failure, decision.rule, decision.sentence
+    ended.due_us = next_due_us
     into.ended.append(ended)
+
+
+def _safe(failure: Failure) -> Failure:
+    """A worker in another language may report what no store takes: it is made safe here."""
+    return safe_failure(
+        failure.code,
+        failure.message,
+        category=failure.category,
+        classes=failure.classes,
+        chain=failure.chain,
+        traceback=failure.traceback,
+        retry_after_us=failure.retry_after_us,
+        retry_at_us=failure.retry_at_us,
+        detail=failure.detail,
+    )
 
 
 def _kind_of_retry(failure: Failure) -> HistoryKind:

@@ -21,14 +21,14 @@ def expire(instance: Instance, definition: TaskDefinition, *, now_us: int, into:
     """waiting → failed: its retry window or queue time-out has passed (design section 4)."""
     code, sentence = expiry_reason(instance, definition)
     failure = safe_failure(code, sentence)
-    end_waiting(instance, State.FAILED, sentence, now_us=now_us, into=into, failure=failure)
+    end_waiting(instance, State.FAILED, sentence=sentence, now_us=now_us, into=into, failure=failure)
 
 
 def end_waiting(
     instance: Instance,
     state: State,
-    sentence: str,
     *,
+    sentence: str,
     now_us: int,
     into: Effects,
     failure: Failure | None = None,

@@ -23,7 +23,6 @@ from ostinato.core.schedule.misfire import plan_fires
 from ostinato.core.schedule.overlap import LiveInstance, OverlapDecision, decide_overlap, replaced_cause
 from ostinato.core.states import Hold, State
 
-
 #: A fire this late says so in its history (C031).
 LATE_US = SECOND
 
@@ -190,7 +189,7 @@ def _cancel_replaced(
         elif old.state is State.RUNNING:
             request_cancel(old, reason, by="overlap rule", now_us=now_us, into=into)
         else:
-            end_waiting(old, State.CANCELLED, reason, now_us=now_us, into=into)
+            end_waiting(old, State.CANCELLED, sentence=reason, now_us=now_us, into=into)
             del live.known[instance_id]
 
 
@@ -223,7 +222,7 @@ def request_cancel(instance: Instance, reason: str, *, by: str, now_us: int, int
 
 
 def admit(
-    instance: Instance, task: TaskRow, earlier: Sequence[Instance], *, now_us: int, into: Effects
+    instance: Instance, task: TaskRow, *, earlier: Sequence[Instance], now_us: int, into: Effects
 ) -> bool:
     """Apply the overlap rule that a task sets to a submission, when its owner first sees it.
 
@@ -235,10 +234,10 @@ def admit(
     live = LiveTask(known={other.id: other for other in earlier})
     decision = decide_overlap(mode, live=live.views(), queue_bound=task.definition.queue_bound)
     if decision.action == "skip":
-        end_waiting(instance, State.SKIPPED, decision.reason, now_us=now_us, into=into)
+        end_waiting(instance, State.SKIPPED, sentence=decision.reason, now_us=now_us, into=into)
         return False
     _cancel_replaced(decision, live, instance.id, now_us=now_us, into=into)
     if decision.action == "wait":
-        hold(instance, Hold.OVERLAP, decision.reason, into=into)
+        hold(instance, Hold.OVERLAP, reason=decision.reason, into=into)
         return False
     return True

@@ -47,20 +47,20 @@ def cancel(request: Request, instance: Instance | None, *, now_us: int, into: Ef
         _answer(request, "OK", "cancel requested; it ends when the attempt has", now_us=now_us, into=into)
     else:
         sentence = f"cancelled: {reason}"
-        end_waiting(instance, State.CANCELLED, sentence, now_us=now_us, into=into, by=request.by)
+        end_waiting(instance, State.CANCELLED, sentence=sentence, now_us=now_us, into=into, by=request.by)
         _answer(request, "OK", "cancelled", now_us=now_us, into=into)
 
 
 def replay(
     request: Request,
     instance: Instance | None,
+    *,
     task: TaskRow | None,
     pinned: TaskDefinition | None,
-    *,
     now_us: int,
     into: Effects,
 ) -> None:
-    """terminal → pending as the next generation with fresh counters: the only way out of a terminal state (I7).
+    """terminal → pending as the next generation with fresh counters: the only way out of an end (I7).
 
     It pins the same version again unless the body asks for the latest.
     """
@@ -139,7 +139,9 @@ def set_flags(
         sentence = f"cancelled: task {task.ref} was disabled by {request.by or 'a client'}"
         for instance in waiting:
             if instance.state in WAITING_STATES or instance.state is State.BLOCKED:
-                end_waiting(instance, State.CANCELLED, sentence, now_us=now_us, into=into, by=request.by)
+                end_waiting(
+                    instance, State.CANCELLED, sentence=sentence, now_us=now_us, into=into, by=request.by
+                )
     if not more_waiting:
         _answer(request, "OK", f"task {task.ref}: {request.kind} is in force", now_us=now_us, into=into)
 

@@ -16,6 +16,7 @@ from typing import Literal, TypeVar, cast
 import msgspec
 
 from ostinato.core.failure.classify import qualified_name
+from ostinato.core.failure.coverage import covers
 from ostinato.core.failure.signals import PERMANENT_CLASS
 from ostinato.core.instants import format_duration, parse_duration
 from ostinato.core.retry.policy_model import (
@@ -41,7 +42,7 @@ __all__ = [
 Entry = TypeVar("Entry")
 
 _NONE: Literal["none"] = "none"
-_PERCENT = re.compile(r"±?\s*(\d{1,3}(?:\.\d{1,6})?)\s*%", re.ASCII)
+_FRACTION = re.compile(r"±?\s*(\d{1,3}(?:\.\d{1,6})?)\s*(%?)", re.ASCII)
 
 #: The fields of a schedule, which a rule may set too, in the order of the echo.
 _SCHEDULE_FIELDS = ("backoff", "interval", "multiplier", "delays", "max_interval", "jitter", "max_retry")
@@ -56,7 +57,7 @@ def effective_policy(partial: Mapping[str, object], *, field: str = "retry") -> 
     ``parse_duration``; null means unset, ``none`` is the word for no window, cap or jitter, and 0 means 0.
     Exception classes may stand for their names. Unsaid ``max_retry`` of a list of delays is its length.
     Unsaid ``no_retry_on`` is ``[permanent]``; where ``retry_on`` names what to retry, it is
-    ``[ostinato.Permanent]``, so that a task's own refusal still counts.
+    ``[ostinato.Permanent]``, so that a task's own refusal still counts, unless that is named too.
     Raises ``INVALID_POLICY`` or ``INVALID_DURATION`` naming the field.
     """
     said = _known_fields(partial, _POLICY_FIELDS, field=field)
@@ -73,7 +74,7 @@ def effective_policy(partial: Mapping[str, object], *, field: str = "retry") -> 
     if "no_retry_on" in said:
         changes["no_retry_on"] = _patterns(said["no_retry_on"], f"{field}.no_retry_on")
     elif changes.get("retry_on"):
-        changes["no_retry_on"] = (PERMANENT_CLASS,)
+        changes["no_retry_on"] = _unsaid_no_retry_on(cast("tuple[str, ...]", changes["retry_on"]))
     if "rules" in said:
         changes["rules"] = _rules(said["rules"], f"{field}.rules")
     policy = msgspec.structs.replace(RetryPolicy(), **changes)
@@ -148,6 +149,13 @@ def _schedule_changes(said: Mapping[str, object], field: str) -> dict[str, objec
     return changes
 
 
+def _unsaid_no_retry_on(retry_on: tuple[str, ...]) -> tuple[str, ...]:
+    named = any(
+        pattern in ("permanent", "PERMANENT") or covers(pattern, PERMANENT_CLASS) for pattern in retry_on
+    )
+    return () if named else (PERMANENT_CLASS,)
+
+
 def _rules(value: object, field: str) -> tuple[RetryRule, ...]:
     return _listed(value, field, read=_rule)
 
@@ -192,10 +200,10 @@ def _rule_to_dict(rule: RetryRule) -> dict[str, object]:
 def _jitter(value: object, field: str) -> tuple[Jitter, float]:
     """Word, fraction or percentage → (jitter, factor). 0 is said, and says none."""
     if isinstance(value, str):
-        percent = _PERCENT.fullmatch(value.strip())
-        if percent is None:
+        fraction = _FRACTION.fullmatch(value.strip())
+        if fraction is None:
             return cast(Jitter, value), 0.0
-        factor = float(percent[1]) / 100
+        factor = float(fraction[1]) / (100 if fraction[2] else 1)
     elif isinstance(value, int | float) and not isinstance(value, bool):
         factor = float(value)
     else:

@@ -38,10 +38,10 @@ def submit_one(tables: Tables, submission: Submission, *, now_us: int) -> Submit
 def apply(tables: Tables, definitions: Sequence[TaskDefinition], *, now_us: int) -> list[ApplyReceipt]:
     for definition in definitions:
         require_encodable(definition)
-    return [_apply_one(tables, definition, now_us) for definition in definitions]
+    return [_apply_one(tables, definition, now_us=now_us) for definition in definitions]
 
 
-def _apply_one(tables: Tables, definition: TaskDefinition, now_us: int) -> ApplyReceipt:
+def _apply_one(tables: Tables, definition: TaskDefinition, *, now_us: int) -> ApplyReceipt:
     ref = definition.ref
     task = tables.tasks.get(ref)
     if task is not None and encode_definition(task.definition) == encode_definition(definition):
@@ -56,7 +56,7 @@ def _apply_one(tables: Tables, definition: TaskDefinition, now_us: int) -> Apply
     tables.tasks[ref] = TaskRow(
         definition=definition,
         version=version,
-        partition=partition_of(ref.namespace, ref.name, len(tables.owners)),
+        partition=partition_of(ref.namespace, ref.name, partition_count=len(tables.owners)),
         paused=False,
         disabled=False,
         scheduled_version=0,

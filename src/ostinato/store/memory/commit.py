@@ -54,21 +54,26 @@ class _Transaction:
         """All rows of one instance stand or fall together, so problems are looked for before any write."""
         batch = self.batch
         for move in moves_of(batch):
-            self._reject(move.instance_id, data_problem(move) or move_problem(move))
+            self._reject(move.partition, move.instance_id, problem=data_problem(move) or move_problem(move))
         for instance in batch.inserts:
-            self._reject(instance.id, data_problem(instance) or birth_problem(instance))
+            self._reject(
+                instance.partition, instance.id, problem=data_problem(instance) or birth_problem(instance)
+            )
         for row in batch.history:
-            self._reject(row.instance_id, data_problem(row))
+            self._reject(row.partition, row.instance_id, problem=data_problem(row))
         for answer in batch.answers:
-            self._reject(answer.instance_id or answer.request_id, data_problem(answer))
+            self._reject(
+                answer.partition, answer.instance_id or answer.request_id, problem=data_problem(answer)
+            )
         for advance in batch.advances:
-            self._reject(advance.trigger_id, data_problem(advance))
+            self._reject(advance.partition, advance.trigger_id, problem=data_problem(advance))
         for switch in batch.switches:
             problems = (data_problem(trigger) for trigger in switch.triggers)
-            self._reject(f"{switch.namespace}/{switch.task}", next(filter(None, problems), None))
+            name = f"{switch.namespace}/{switch.task}"
+            self._reject(switch.partition, name, problem=next(filter(None, problems), None))
 
-    def _reject(self, name: str, problem: str | None) -> None:
-        if problem is not None:
+    def _reject(self, partition: int, name: str, *, problem: str | None) -> None:
+        if problem is not None and partition in self.proven:
             self.rejected.setdefault(name, problem)
 
     def _advance(self) -> set[str]:
@@ -146,7 +151,7 @@ class _Transaction:
     def _set_flags(self) -> None:
         for flags in self.batch.flags:
             task = self.tables.tasks.get(TaskRef(flags.namespace, flags.task))
-            if task is None or not self._writable(flags.partition) or task.partition != flags.partition:
+            if not self._writable(flags.partition) or task is None or task.partition != flags.partition:
                 continue
             self.tables.tasks[task.ref] = msgspec.structs.replace(
                 task,

@@ -19,15 +19,15 @@ def find_work(
     tables: Tables, partitions: Sequence[int], *, now_us: int, limit: int, held: Sequence[HeldQuery]
 ) -> FoundWork:
     owned = frozenset(partitions)
-    ranked = merge(*(_due(tables, priority, owned, now_us) for priority in sorted(tables.due)))
+    ranked = merge(*(_due(tables, priority, owned=owned, now_us=now_us) for priority in sorted(tables.due)))
     found = [identifier for _, identifier in islice(ranked, limit + 1)]
     chosen = dict.fromkeys(found[:limit])
     for query in held:
-        chosen.update(dict.fromkeys(_held(tables, query, owned, now_us)))
+        chosen.update(dict.fromkeys(_held(tables, query, owned=owned, now_us=now_us)))
     return FoundWork(
         instances=[_work_row(tables.instances[identifier]) for identifier in chosen],
         more=len(found) > limit,
-        next_due_us=_next_due_us(tables, owned, now_us),
+        next_due_us=_next_due_us(tables, owned, now_us=now_us),
     )
 
 
@@ -37,7 +37,7 @@ def _work_row(instance: Instance) -> Instance:
     return row
 
 
-def _due(tables: Tables, priority: int, owned: frozenset[int], now_us: int) -> Iterator[tuple[int, str]]:
+def _due(tables: Tables, priority: int, *, owned: frozenset[int], now_us: int) -> Iterator[tuple[int, str]]:
     for due_us, identifier in tables.due[priority]:
         if due_us > now_us:
             return
@@ -45,7 +45,7 @@ def _due(tables: Tables, priority: int, owned: frozenset[int], now_us: int) -> I
             yield due_us - priority * AGEING_US_PER_PRIORITY, identifier
 
 
-def _held(tables: Tables, query: HeldQuery, owned: frozenset[int], now_us: int) -> list[str]:
+def _held(tables: Tables, query: HeldQuery, *, owned: frozenset[int], now_us: int) -> list[str]:
     ranked = sorted(
         (due_us - tables.instances[identifier].priority * AGEING_US_PER_PRIORITY, identifier)
         for due_us, identifier in tables.held[query.ref]
@@ -56,7 +56,7 @@ def _held(tables: Tables, query: HeldQuery, owned: frozenset[int], now_us: int) 
     return [identifier for _, identifier in ranked[: query.limit]]
 
 
-def _next_due_us(tables: Tables, owned: frozenset[int], now_us: int) -> int | None:
+def _next_due_us(tables: Tables, owned: frozenset[int], *, now_us: int) -> int | None:
     later: list[int] = []
     for queue in tables.due.values():
         for due_us, identifier in queue.after((now_us + 1, "")):

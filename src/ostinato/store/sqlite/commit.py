@@ -30,17 +30,13 @@ from ostinato.store.sqlite.tasks import set_flags, switch_version
 def commit(connection: sqlite3.Connection, batch: CommitBatch) -> CommitReport:
     """Write `batch` in one transaction; what is left out, and why, is the report."""
     try:
-        return _transact(connection, batch, _write_at_once)
+        return _transact(connection, batch, careful=False)
     except (_Differs, *DATA_ERRORS):
         connection.rollback()
-    return _transact(connection, batch, _write_carefully)
+    return _transact(connection, batch, careful=True)
 
 
-def _transact(
-    connection: sqlite3.Connection,
-    batch: CommitBatch,
-    write: Callable[[sqlite3.Connection, CommitBatch, dict[str, str]], set[str]],
-) -> CommitReport:
+def _transact(connection: sqlite3.Connection, batch: CommitBatch, *, careful: bool) -> CommitReport:
     connection.execute("BEGIN IMMEDIATE")
     proven = _proven(connection, batch)
     touched = {row.partition for rows in _lists(batch) for row in rows}
@@ -48,24 +44,24 @@ def _transact(
     if lost:
         batch = _narrow(batch, lambda partition, _: partition in proven)
     rejected = _illegal(batch)
-    unmatched = write(connection, _without(batch, rejected), rejected)
+    batch = _without(batch, rejected)
+    if careful:
+        unmatched = _write_carefully(connection, batch, rejected=rejected)
+    else:
+        # Without savepoints, whose journal costs as much as the rows.
+        unmatched = _Writer(connection, batch, careful=False).write()
     connection.commit()
     return CommitReport(lost, frozenset(unmatched), rejected)
 
 
-def _write_at_once(connection: sqlite3.Connection, batch: CommitBatch, rejected: dict[str, str]) -> set[str]:
-    """Without savepoints, whose journal costs as much as the rows."""
-    return _Writer(connection, batch, careful=False).write()
-
-
 def _write_carefully(
-    connection: sqlite3.Connection, batch: CommitBatch, rejected: dict[str, str]
+    connection: sqlite3.Connection, batch: CommitBatch, *, rejected: dict[str, str]
 ) -> set[str]:
     """Row by row where needed; adds to `rejected` whose rows were refused as data."""
     try:
         return _attempt(connection, batch)
     except DATA_ERRORS as error:
-        rejected.update(_offenders(connection, batch, sorted(_names(batch)), error))
+        rejected.update(_offenders(connection, batch, names=sorted(_names(batch)), error=error))
     return _attempt(connection, _without(batch, rejected))
 
 
@@ -163,7 +159,7 @@ def _attempt(connection: sqlite3.Connection, batch: CommitBatch) -> set[str]:
 
 
 def _offenders(
-    connection: sqlite3.Connection, batch: CommitBatch, names: list[str], error: BaseException
+    connection: sqlite3.Connection, batch: CommitBatch, *, names: list[str], error: BaseException
 ) -> dict[str, str]:
     """Those of `names` whose rows cannot be written, found by trying halves; `error` is that of the whole."""
     if len(names) == 1:
@@ -176,7 +172,7 @@ def _offenders(
         try:
             _attempt(connection, part)
         except DATA_ERRORS as failure:
-            found.update(_offenders(connection, part, half, failure))
+            found.update(_offenders(connection, part, names=half, error=failure))
         connection.execute("ROLLBACK TO probe")
         connection.execute("RELEASE probe")
     invariant(bool(found), "bisect", f"a batch fails whose halves do not: {safe_message(error)}")
@@ -202,7 +198,7 @@ class _Writer:
         stale = self._advance()
         for statement_name, rows, instance_ids in move_rows(self.batch):
             if rows:
-                self._write(statement_name, rows, instance_ids)
+                self._write(statement_name, rows, ids=instance_ids)
         self._insert(stale)
         self._append_history()
         self._answer()
@@ -212,17 +208,17 @@ class _Writer:
             set_flags(self.connection, flags)
         return self.unmatched
 
-    def _write(self, name: str, rows: Sequence[Row], ids: Sequence[str]) -> None:
+    def _write(self, name: str, rows: Sequence[Row], *, ids: Sequence[str]) -> None:
         """Write `rows` at once, or one by one where that did not change all of them."""
         if not self.careful:
-            if run_rows(self.connection, name, rows) != len(rows):
+            if run_rows(self.connection, name, rows=rows) != len(rows):
                 raise _Differs
             return
         self.connection.execute("SAVEPOINT kind")
-        if run_rows(self.connection, name, rows) != len(rows):
+        if run_rows(self.connection, name, rows=rows) != len(rows):
             self.connection.execute("ROLLBACK TO kind")
             for row, instance_id in zip(rows, ids, strict=True):
-                if run_rows(self.connection, name, (row,)) == 0:
+                if run_rows(self.connection, name, rows=(row,)) == 0:
                     self.unmatched.add(instance_id)
         self.connection.execute("RELEASE kind")
 
@@ -242,7 +238,7 @@ class _Writer:
             inserts = [instance for instance in inserts if instance.id not in self.unborn]
         if inserts:
             rows = [instance_values(instance) for instance in inserts]
-            self._write("insert_instance", rows, [instance.id for instance in inserts])
+            self._write("insert_instance", rows, ids=[instance.id for instance in inserts])
 
     def _append_history(self) -> None:
         rows = self.batch.history
@@ -253,7 +249,7 @@ class _Writer:
                 if row.instance_id not in self.unborn
                 and (row.unconditional or row.instance_id not in self.unmatched)
             ]
-        run_rows(self.connection, "insert_history", [history_values(row) for row in rows])
+        run_rows(self.connection, "insert_history", rows=[history_values(row) for row in rows])
 
     def _answer(self) -> None:
         rows: list[Row] = [
@@ -268,4 +264,4 @@ class _Writer:
             for answer in self.batch.answers
             if answer.instance_id not in self.unmatched
         ]
-        run_rows(self.connection, "answer", rows)
+        run_rows(self.connection, "answer", rows=rows)

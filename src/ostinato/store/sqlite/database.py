@@ -59,7 +59,7 @@ def connect_writer(path: str, *, deadline_us: int, partition_count: int) -> sqli
     connection: sqlite3.Connection | None = None
     try:
         connection = connect(path, deadline_us=deadline_us, read_only=False)
-        _prepare(connection, path, partition_count)
+        _prepare(connection, path, partition_count=partition_count)
     except sqlite3.Error as error:
         if connection is not None:
             connection.close()
@@ -71,7 +71,7 @@ def connect_writer(path: str, *, deadline_us: int, partition_count: int) -> sqli
     return connection
 
 
-def _prepare(connection: sqlite3.Connection, path: str, partition_count: int) -> None:
+def _prepare(connection: sqlite3.Connection, path: str, *, partition_count: int) -> None:
     revision = stored_revision(connection, path)
     # Only now: the mode is written into the file, and somebody else's is not ours to change.
     connection.execute("PRAGMA journal_mode = WAL")
@@ -83,7 +83,7 @@ def _prepare(connection: sqlite3.Connection, path: str, partition_count: int) ->
         connection.execute("BEGIN IMMEDIATE")
         connection.rollback()
     else:
-        _migrate(connection, path, partition_count)
+        _migrate(connection, path, partition_count=partition_count)
 
 
 def stored_revision(connection: sqlite3.Connection, path: str) -> str:
@@ -100,7 +100,7 @@ def stored_revision(connection: sqlite3.Connection, path: str) -> str:
     return str(row[0])
 
 
-def _migrate(connection: sqlite3.Connection, path: str, partition_count: int) -> None:
+def _migrate(connection: sqlite3.Connection, path: str, *, partition_count: int) -> None:
     """Bring the file to the newest schema in one transaction: it is never half made."""
     # Late: importing Alembic takes longer than opening a database that needs no migration.
     from sqlalchemy import create_engine

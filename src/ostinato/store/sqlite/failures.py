@@ -58,7 +58,7 @@ def refused(error: BaseException, *, path: str, operation: str) -> UserError:
     )
 
 
-def timed_out(path: str, operation: str, deadline_us: int) -> UnavailableError:
+def timed_out(path: str, operation: str, *, deadline_us: int) -> UnavailableError:
     return UnavailableError(
         "DATABASE_UNAVAILABLE",
         f"{operation} did not end within {deadline_us // 1000} ms",

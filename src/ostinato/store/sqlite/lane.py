@@ -29,6 +29,7 @@ class _Call(Generic[Result]):
         self,
         work: Callable[[sqlite3.Connection], Result],
         operation: str,
+        *,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self.work = work
@@ -75,7 +76,7 @@ class Lane:
         """
         self._start()
         loop = asyncio.get_running_loop()
-        call: _Call[Result] = _Call(work, operation, loop)
+        call: _Call[Result] = _Call(work, operation, loop=loop)
         alarm = loop.call_later(self._deadline_us / 1e6, self._time_out, call)
         self._pending_count += 1
         self._calls.put(call)  # type: ignore[arg-type] # the queue does not look at results
@@ -103,7 +104,7 @@ class Lane:
             if self._current is call and self._connection is not None:
                 self._connection.interrupt()
         call.abandoned = True
-        call.fail(timed_out(self._path, call.operation, self._deadline_us))
+        call.fail(timed_out(self._path, call.operation, deadline_us=self._deadline_us))
 
     async def close(self) -> None:
         """End the thread after the calls before this one; returns at the deadline even if it does not end."""
@@ -143,7 +144,7 @@ class Lane:
             self._report(call, error)
         else:
             self._leave()
-            self._post(call, call.settle, result)
+            self._post(call, call.settle, value=result)
 
     def _report(self, call: _Call[object], error: BaseException) -> None:
         if self._connection is not None and self._connection.in_transaction:
@@ -152,13 +153,13 @@ class Lane:
             except sqlite3.Error as failure:
                 error.add_note(f"and the rollback failed: {failure}")
         self._leave()
-        self._post(call, call.fail, error)
+        self._post(call, call.fail, value=error)
 
     def _leave(self) -> None:
         with self._lock:
             self._current = None
 
-    def _post(self, call: _Call[object], deliver: Callable[..., None], value: object) -> None:
+    def _post(self, call: _Call[object], deliver: Callable[..., None], *, value: object) -> None:
         if not call.loop.is_closed():
             call.loop.call_soon_threadsafe(deliver, value)
 

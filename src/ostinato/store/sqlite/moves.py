@@ -33,17 +33,17 @@ class MoveRows(NamedTuple):
 def move_rows(batch: CommitBatch) -> tuple[MoveRows, ...]:
     """One for each kind of move; empty kinds included."""
     return (
-        _rows("assign", batch.assigns, _assign),
-        _rows("succeed", batch.successes, _success),
-        _rows("end_attempt", batch.ended_attempts, _end_attempt),
-        _rows("hold", batch.holds, _hold),
-        _rows("end_waiting", batch.ended_waiting, _end_waiting),
-        _rows("request_cancel", batch.cancel_requests, _request_cancel),
-        _rows("replay", batch.replays, _replay),
+        _rows("assign", batch.assigns, values=_assign),
+        _rows("succeed", batch.successes, values=_success),
+        _rows("end_attempt", batch.ended_attempts, values=_end_attempt),
+        _rows("hold", batch.holds, values=_hold),
+        _rows("end_waiting", batch.ended_waiting, values=_end_waiting),
+        _rows("request_cancel", batch.cancel_requests, values=_request_cancel),
+        _rows("replay", batch.replays, values=_replay),
     )
 
 
-def _rows(statement: str, moves: Sequence[Kind], values: Callable[[Kind], Row]) -> MoveRows:
+def _rows(statement: str, moves: Sequence[Kind], *, values: Callable[[Kind], Row]) -> MoveRows:
     return MoveRows(statement, [values(move) for move in moves], [move.instance_id for move in moves])
 
 

@@ -39,7 +39,7 @@ def nodes(connection: sqlite3.Connection) -> list[NodeRow]:
 
 
 def take_partitions(
-    connection: sqlite3.Connection, node_id: str, partitions: Sequence[int], *, dead_nodes: Sequence[str]
+    connection: sqlite3.Connection, node_id: str, *, partitions: Sequence[int], dead_nodes: Sequence[str]
 ) -> list[Proof]:
     """As the protocol says; a node whose own row is gone takes nothing and kills nobody."""
     connection.execute("BEGIN IMMEDIATE")

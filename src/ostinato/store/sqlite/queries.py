@@ -26,7 +26,7 @@ def get_instances(connection: sqlite3.Connection, ids: Sequence[str]) -> dict[st
         connection,
         "SELECT instance.rowid AS row_number FROM json_each(:ids) AS wanted"
         " CROSS JOIN instance ON instance.id = wanted.value",
-        {"ids": msgspec.json.encode(list(dict.fromkeys(ids))).decode()},
+        parameters={"ids": msgspec.json.encode(list(dict.fromkeys(ids))).decode()},
     )
     instances = read_whole(connection, numbers)
     connection.commit()
@@ -53,7 +53,7 @@ def list_instances(
             " ORDER BY id DESC LIMIT :limit)"
         )
     query = f"SELECT row_number FROM ({' UNION ALL '.join(queries)}) ORDER BY id DESC LIMIT :limit"
-    numbers = row_numbers(connection, query, values)
+    numbers = row_numbers(connection, query, parameters=values)
     instances = read_brief(connection, numbers[:limit])
     connection.commit()
     return InstancePage(instances, instances[-1].id if len(numbers) > limit else None)
@@ -166,7 +166,7 @@ def append_output(connection: sqlite3.Connection, chunks: Sequence[OutputChunk])
         for chunk in chunks
     ]
     connection.execute("BEGIN IMMEDIATE")
-    run_rows(connection, "insert_output", rows)
+    run_rows(connection, "insert_output", rows=rows)
     connection.commit()
 
 
@@ -241,7 +241,7 @@ def delete_finished(
 ) -> int:
     """One batch of retention. Answered requests and expired keys go in the same number per call."""
     connection.execute("BEGIN IMMEDIATE")
-    old = list(_old(connection, success_before_us, other_before_us, limit))
+    old = list(_old(connection, success_before_us, other_before_us=other_before_us, limit=limit))
     ids = msgspec.json.encode(old).decode()
     for table, column in (("history", "instance_id"), ("output", "instance_id"), ("instance", "id")):
         connection.execute(f"DELETE FROM {table} WHERE {column} IN (SELECT value FROM json_each(?))", (ids,))
@@ -258,7 +258,7 @@ def delete_finished(
 
 
 def _old(
-    connection: sqlite3.Connection, success_before_us: int, other_before_us: int, limit: int
+    connection: sqlite3.Connection, success_before_us: int, *, other_before_us: int, limit: int
 ) -> Iterator[str]:
     left = limit
     for state in (State.SUCCESS, State.FAILED, State.SKIPPED, State.CANCELLED):

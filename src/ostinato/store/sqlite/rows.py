@@ -78,7 +78,7 @@ _WORK = f"SELECT {_object(failure=False)}, {_hex('payload')} {_FROM}"
 _BRIEF = f"SELECT {_object(failure=True)} {_FROM}"
 
 
-def row_numbers(connection: sqlite3.Connection, query: str, parameters: Mapping[str, object]) -> list[int]:
+def row_numbers(connection: sqlite3.Connection, query: str, *, parameters: Mapping[str, object]) -> list[int]:
     """Row numbers that `query` finds, in its order, fetched as one row."""
     wrapped = f"SELECT json_group_array(row_number) FROM ({query})"
     return _decode_row_numbers(connection.execute(wrapped, parameters).fetchone()[0])
@@ -89,10 +89,12 @@ def read_whole(connection: sqlite3.Connection, numbers: Sequence[int]) -> list[I
     encoded, payloads, results = connection.execute(_WHOLE, (_encode(numbers).decode(),)).fetchone()
     instances = _decode_instances(encoded)
     for instance, payload in zip(
-        instances, _bytes_of(connection, instances, "payload", payloads), strict=True
+        instances, _bytes_of(connection, instances, column="payload", joined=payloads), strict=True
     ):
         instance.payload = payload or b""
-    for instance, result in zip(instances, _bytes_of(connection, instances, "result", results), strict=True):
+    for instance, result in zip(
+        instances, _bytes_of(connection, instances, column="result", joined=results), strict=True
+    ):
         instance.result = result
     return instances
 
@@ -102,7 +104,7 @@ def read_work(connection: sqlite3.Connection, numbers: Sequence[int]) -> list[In
     encoded, payloads = connection.execute(_WORK, (_encode(numbers).decode(),)).fetchone()
     instances = _decode_instances(encoded)
     for instance, payload in zip(
-        instances, _bytes_of(connection, instances, "payload", payloads), strict=True
+        instances, _bytes_of(connection, instances, column="payload", joined=payloads), strict=True
     ):
         instance.payload = payload or b""
     return instances
@@ -117,17 +119,19 @@ def read_brief(connection: sqlite3.Connection, numbers: Sequence[int]) -> list[I
 
 
 def _bytes_of(
-    connection: sqlite3.Connection, instances: list[Instance], column: str, joined: str | None
+    connection: sqlite3.Connection, instances: list[Instance], *, column: str, joined: str | None
 ) -> list[bytes | None]:
     if joined is None:
         return []
     return [
-        bytes.fromhex(text) if text not in ("-", "+") else _long(connection, column, instance.id, text)
+        bytes.fromhex(text)
+        if text not in ("-", "+")
+        else _long(connection, column, instance_id=instance.id, mark=text)
         for text, instance in zip(joined.split(","), instances, strict=True)
     ]
 
 
-def _long(connection: sqlite3.Connection, column: str, instance_id: str, mark: str) -> bytes | None:
+def _long(connection: sqlite3.Connection, column: str, *, instance_id: str, mark: str) -> bytes | None:
     if mark == "-":
         return None
     value: bytes = connection.execute(

@@ -33,7 +33,7 @@ def _widened(name: str, width: int) -> str:
     return text
 
 
-def run_rows(connection: sqlite3.Connection, name: str, rows: Sequence[Row], *, last: Row = ()) -> int:
+def run_rows(connection: sqlite3.Connection, name: str, *, rows: Sequence[Row], last: Row = ()) -> int:
     """Run the statement for all rows, many at a time; returns how many rows of the table it changed.
 
     `last` are the values that stand once behind the rows.

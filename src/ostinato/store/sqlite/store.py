@@ -148,7 +148,7 @@ class SqliteStore:
     ) -> list[Proof]:
         return await self._writer.run(
             "taking partitions",
-            lambda c: ownership.take_partitions(c, node_id, partitions, dead_nodes=dead_nodes),
+            lambda c: ownership.take_partitions(c, node_id, partitions=partitions, dead_nodes=dead_nodes),
         )
 
     async def partition_owners(self) -> list[Proof]:

@@ -26,7 +26,7 @@ def submit(
             require_bounded((submission,), partition_count)
     connection.execute("BEGIN IMMEDIATE")
     try:
-        receipts = _insert(connection, submissions, now_us)
+        receipts = _insert(connection, submissions, now_us=now_us)
     except DATA_ERRORS as error:
         connection.rollback()
         # Looks for the offender only now: the check costs more than the insertion.
@@ -37,18 +37,18 @@ def submit(
 
 
 def _insert(
-    connection: sqlite3.Connection, submissions: Sequence[Submission], now_us: int
+    connection: sqlite3.Connection, submissions: Sequence[Submission], *, now_us: int
 ) -> list[SubmitReceipt]:
     keys = [_key_values(submission) for submission in submissions if submission.key]
     rows = [instance_values(submission.instance) for submission in submissions]
-    if run_rows(connection, "insert_key", keys, last=(now_us,)) == len(keys) and run_rows(
-        connection, "insert_instance", rows
+    if run_rows(connection, "insert_key", rows=keys, last=(now_us,)) == len(keys) and run_rows(
+        connection, "insert_instance", rows=rows
     ) == len(rows):
         return [SubmitReceipt(submission.instance.id, created=True) for submission in submissions]
     # Some were there before: which ones is found one by one, in a transaction of its own.
     connection.rollback()
     connection.execute("BEGIN IMMEDIATE")
-    return [_insert_one(connection, submission, now_us) for submission in submissions]
+    return [_insert_one(connection, submission, now_us=now_us) for submission in submissions]
 
 
 def _key_values(submission: Submission) -> Row:
@@ -63,19 +63,19 @@ def _key_values(submission: Submission) -> Row:
     )
 
 
-def _insert_one(connection: sqlite3.Connection, submission: Submission, now_us: int) -> SubmitReceipt:
+def _insert_one(connection: sqlite3.Connection, submission: Submission, *, now_us: int) -> SubmitReceipt:
     instance = submission.instance
     known = _known_id(connection, submission)
     if known is not None:
         return SubmitReceipt(known, created=False)
     if submission.key:
         row = _key_values(submission)
-        if run_rows(connection, "insert_key", (row,), last=(now_us,)) == 0:
+        if run_rows(connection, "insert_key", rows=(row,), last=(now_us,)) == 0:
             holder, request_hash = connection.execute(
                 f"SELECT instance_id, request_hash FROM idempotency_key WHERE {_KEY}", row[:3]
             ).fetchone()
             return SubmitReceipt(holder, created=False, conflict=request_hash != submission.request_hash)
-    run_rows(connection, "insert_instance", (instance_values(instance),))
+    run_rows(connection, "insert_instance", rows=(instance_values(instance),))
     return SubmitReceipt(instance.id, created=True)
 
 

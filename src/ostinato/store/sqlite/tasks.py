@@ -51,7 +51,9 @@ def apply(
     encoded = [require_encodable(definition) for definition in definitions]
     connection.execute("BEGIN IMMEDIATE")
     receipts = [
-        _apply_one(connection, definition.ref, content, now_us=now_us, partition_count=partition_count)
+        _apply_one(
+            connection, definition.ref, encoded=content, now_us=now_us, partition_count=partition_count
+        )
         for definition, content in zip(definitions, encoded, strict=True)
     ]
     connection.commit()
@@ -59,7 +61,7 @@ def apply(
 
 
 def _apply_one(
-    connection: sqlite3.Connection, ref: TaskRef, encoded: bytes, *, now_us: int, partition_count: int
+    connection: sqlite3.Connection, ref: TaskRef, *, encoded: bytes, now_us: int, partition_count: int
 ) -> ApplyReceipt:
     name = (ref.namespace, ref.name)
     row = connection.execute(
@@ -84,7 +86,13 @@ def _apply_one(
     connection.execute(
         "INSERT INTO task (namespace, name, partition, version, scheduled_version, paused, disabled,"
         " created_us, updated_us) VALUES (?, ?, ?, ?, 0, 0, 0, ?, ?)",
-        (*name, partition_of(ref.namespace, ref.name, partition_count), version, now_us, now_us),
+        (
+            *name,
+            partition_of(ref.namespace, ref.name, partition_count=partition_count),
+            version,
+            now_us,
+            now_us,
+        ),
     )
     return ApplyReceipt(ref, version, "created")
 

@@ -22,14 +22,14 @@ def find_work(
     """Ten seeks into the queue, one per priority, merged by age; then the rows themselves."""
     connection.execute("BEGIN")
     branches = [statement("find_due").format(priority=priority, owned=owned) for priority in _PRIORITIES]
-    due = row_numbers(connection, _by_age(branches), {"now_us": now_us, "limit": limit + 1})
+    due = row_numbers(connection, _by_age(branches), parameters={"now_us": now_us, "limit": limit + 1})
     chosen = dict.fromkeys(due[:limit])
     for query in held:
-        chosen.update(dict.fromkeys(_held(connection, query, owned, now_us)))
+        chosen.update(dict.fromkeys(_held(connection, query, owned=owned, now_us=now_us)))
     found = FoundWork(
         instances=read_work(connection, list(chosen)),
         more=len(due) > limit,
-        next_due_us=_next_due_us(connection, owned, now_us),
+        next_due_us=_next_due_us(connection, owned, now_us=now_us),
     )
     connection.commit()
     return found
@@ -42,7 +42,7 @@ def _by_age(branches: Iterable[str]) -> str:
     )
 
 
-def _held(connection: sqlite3.Connection, query: HeldQuery, owned: str, now_us: int) -> list[int]:
+def _held(connection: sqlite3.Connection, query: HeldQuery, *, owned: str, now_us: int) -> list[int]:
     branches = [
         statement("find_held").format(hold=hold.value, priority=priority, owned=owned)
         for hold in sorted(set(query.holds))
@@ -53,7 +53,7 @@ def _held(connection: sqlite3.Connection, query: HeldQuery, owned: str, now_us: 
     return row_numbers(
         connection,
         _by_age(branches),
-        {
+        parameters={
             "now_us": now_us,
             "limit": query.limit,
             "namespace": query.ref.namespace,
@@ -62,7 +62,7 @@ def _held(connection: sqlite3.Connection, query: HeldQuery, owned: str, now_us: 
     )
 
 
-def _next_due_us(connection: sqlite3.Connection, owned: str, now_us: int) -> int | None:
+def _next_due_us(connection: sqlite3.Connection, owned: str, *, now_us: int) -> int | None:
     branches = [statement("next_due").format(priority=priority, owned=owned) for priority in _PRIORITIES]
     earliest: int | None = connection.execute(
         f"SELECT min(due_us) FROM ({' UNION ALL '.join(branches)})", {"now_us": now_us}
@@ -75,7 +75,7 @@ def find_overlap_ready(connection: sqlite3.Connection, refs: Sequence[TaskRef]) 
     numbers: list[int] = []
     for ref in dict.fromkeys(refs):
         names = {"namespace": ref.namespace, "task": ref.name}
-        numbers += row_numbers(connection, statement("overlap_ready"), names)
+        numbers += row_numbers(connection, statement("overlap_ready"), parameters=names)
     instances = read_work(connection, numbers)
     connection.commit()
     return instances
@@ -92,7 +92,9 @@ def held_tasks(connection: sqlite3.Connection, owned: str) -> list[tuple[TaskRef
 def find_expired(connection: sqlite3.Connection, owned: str, *, now_us: int, limit: int) -> list[Instance]:
     connection.execute("BEGIN")
     query = statement("find_expired").format(owned=owned)
-    instances = read_whole(connection, row_numbers(connection, query, {"now_us": now_us, "limit": limit}))
+    instances = read_whole(
+        connection, row_numbers(connection, query, parameters={"now_us": now_us, "limit": limit})
+    )
     connection.commit()
     return instances
 
@@ -109,7 +111,9 @@ def live_instances(
     found: dict[TaskRef, list[Instance]] = {}
     for ref in refs:
         names = {"namespace": ref.namespace, "task": ref.name, "limit": limit}
-        found[ref] = read_brief(connection, row_numbers(connection, statement("live_instances"), names))
+        found[ref] = read_brief(
+            connection, row_numbers(connection, statement("live_instances"), parameters=names)
+        )
     connection.commit()
     return found
 
@@ -119,7 +123,7 @@ def running_instances(
 ) -> list[Instance]:
     connection.execute("BEGIN")
     query = statement("running").format(owned=owned)
-    numbers = row_numbers(connection, query, {"after_id": after_id, "limit": limit})
+    numbers = row_numbers(connection, query, parameters={"after_id": after_id, "limit": limit})
     instances = read_brief(connection, numbers)
     connection.commit()
     return instances

@@ -29,7 +29,7 @@ from ostinato.testing.contracts.store_kit import (
 )
 
 
-def _request(identifier: str, created_us: int = T0, partition: int = 3) -> Request:
+def _request(identifier: str, created_us: int = T0, *, partition: int = 3) -> Request:
     return Request(
         id=identifier,
         partition=partition,
@@ -65,7 +65,7 @@ class DefinitionContract:
         assert (task.definition, task.version, task.scheduled_version) == (changed, 2, 0)
         assert (task.created_us, task.updated_us) == (T0, T0 + 2)
         assert (task.paused, task.disabled) == (False, False)
-        assert task.partition == partition_of("default", "report", store.partition_count)
+        assert task.partition == partition_of("default", "report", partition_count=store.partition_count)
 
     async def test_every_version_can_be_loaded_even_of_a_deleted_task(self, store: Store) -> None:
         await store.apply([make_definition()], now_us=T0)

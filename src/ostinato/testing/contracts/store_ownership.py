@@ -167,4 +167,5 @@ class OwnershipContract:
         waiters = [asyncio.create_task(store.wait_for_change(far_us)) for _ in range(3)]
         await asyncio.wait(waiters, timeout=0.05)
         await store.submit([make_submission(1)])
-        await asyncio.wait_for(asyncio.gather(*waiters), 5)
+        done, waiting = await asyncio.wait(waiters, timeout=5)
+        assert (len(done), len(waiting)) == (3, 0)
