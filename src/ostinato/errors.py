@@ -69,8 +69,6 @@ CODES: dict[str, CodeEntry] = {
     "SCHEDULER_UNREACHABLE": CodeEntry(EXIT_UNREACHABLE, "No scheduler answers at the address."),
     "CONNECTION_CLOSED": CodeEntry(EXIT_UNREACHABLE, "The other side ended the stream, or it broke."),
     "PROTOCOL_MISMATCH": CodeEntry(EXIT_BAD_INPUT, "Worker and scheduler speak different protocol versions."),
-        EXIT_BAD_INPUT, "An optional package is needed; the message names the command."
-    ),
     "INVARIANT": CodeEntry(
         EXIT_FAILED, "A rule that must always hold was broken. This is a bug in Ostinato."
     ),
