@@ -1,6 +1,7 @@
-"""Hard cases of groups D and E, as far as the pure core shows them: arithmetic, window, Retry-After, failures.
+"""Hard cases of groups D and E as far as the pure core shows them: delays, window, Retry-After, failures.
 
-What needs a whole scheduler or worker (a storm of 10,000, a killed process) is told elsewhere under the same id.
+What needs a whole scheduler or worker (a storm of 10,000, a killed process) is told elsewhere, under the same
+id.
 """
 
 from __future__ import annotations

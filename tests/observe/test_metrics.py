@@ -63,10 +63,10 @@ def test_fires_lateness_queue_wait_loops_and_commits_are_measured(registry: Coll
 
 def test_waiting_gauge_falls_to_zero_when_a_hold_is_gone(registry: CollectorRegistry) -> None:
     hook = MetricsHook(registry)
-    hook.on(records.BacklogMeasured(by_hold={"": 3, "no_worker": 2}))
-    hook.on(records.BacklogMeasured(by_hold={"": 1}))
-    assert registry.get_sample_value("ostinato_waiting_instances", {"hold": "none"}) == 1
-    assert registry.get_sample_value("ostinato_waiting_instances", {"hold": "no_worker"}) == 0
+    hook.on(records.BacklogMeasured(by_state={"pending": 3, "running": 2}))
+    hook.on(records.BacklogMeasured(by_state={"pending": 1}))
+    assert registry.get_sample_value("ostinato_live_instances", {"state": "pending"}) == 1
+    assert registry.get_sample_value("ostinato_live_instances", {"state": "running"}) == 0
 
 
 def test_a_task_per_customer_does_not_grow_the_series(registry: CollectorRegistry) -> None:

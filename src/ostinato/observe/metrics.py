@@ -82,8 +82,8 @@ class MetricsHook:
             "queue_wait_seconds", "Assignment after the due time.", buckets=_LONG_S
         )
         self.run_time = self._histogram("run_seconds", "Run time of attempts.", buckets=_LONG_S)
-        self.waiting = Gauge(
-            "ostinato_waiting_instances", "Instances waiting, by hold.", ["hold"], registry=registry
+        self.live = Gauge(
+            "ostinato_live_instances", "Instances that have not ended.", ["state"], registry=registry
         )
         self.workers = Gauge(
             "ostinato_workers_connected", "Workers connected to this node.", registry=registry
@@ -99,7 +99,7 @@ class MetricsHook:
             "group_commit_seconds", "Time of one transaction.", buckets=_SHORT_S
         )
         self.broken = self._counter("invariants_broken", "Rules broken that must always hold.", labels=[])
-        self._holds: set[str] = set()
+        self._states: set[str] = set()
 
     def watch(self, hooks: Hooks) -> None:
         """Report the failures of `hooks` too."""
@@ -160,8 +160,8 @@ class MetricsHook:
             case r.InvariantBroken():
                 self.broken.inc()
             case r.BacklogMeasured():
-                self._holds |= set(record.by_hold)
-                for hold in self._holds:
-                    self.waiting.labels(hold or "none").set(record.by_hold.get(hold, 0))
+                self._states |= set(record.by_state)
+                for state in self._states:
+                    self.live.labels(state).set(record.by_state.get(state, 0))
             case _:
                 pass  # start and end of nodes and the like are log lines only

@@ -124,10 +124,10 @@ class LoopFailed(Record, frozen=True, kw_only=True):
 
 
 class BacklogMeasured(Record, frozen=True, kw_only=True):
-    """Instances that wait, by the reason of their hold (``""``: not held)."""
+    """Instances that have not ended, by state."""
 
     EVENT: ClassVar[str] = "backlog_measured"
-    by_hold: dict[str, int]
+    by_state: dict[str, int]
 
 
 # ── instances ─────────────────────────────────────────────────────────────────────────────────────────

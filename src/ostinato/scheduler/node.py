@@ -9,6 +9,7 @@ from ostinato.core.ids import new_id
 from ostinato.core.partition.effects import Effects
 from ostinato.observe.hooks import Hooks
 from ostinato.observe.records import NodeStarted, NodeStopped, PartitionsTaken
+from ostinato.scheduler.backlog_loop import BacklogLoop
 from ostinato.scheduler.config import NodeConfig
 from ostinato.scheduler.dispatch_loop import DispatchLoop
 from ostinato.scheduler.health_loop import HealthLoop
@@ -74,6 +75,7 @@ class SchedulerNode:
             *woken,
             self.output,
             RetentionLoop(parts),
+            BacklogLoop(parts),
         )
         self._is_running = False
 

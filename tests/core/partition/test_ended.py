@@ -97,6 +97,27 @@ def test_a_refusal_counts_nothing_and_leaves_the_failure_before_it() -> None:
     assert effects.batch.history[0].kind is HistoryKind.REFUSED
 
 
+def test_a_task_s_own_code_named_like_a_refusal_counts_as_its_failure() -> None:
+    effects = Effects()
+    own = safe_failure("REFUSED", "the bank refused", category="transient")
+    end_attempt(running(task(retry=POLICY)), outcome(own), now_us=NOW_US, rng=rng(), into=effects)
+    (ended,) = effects.batch.ended_attempts
+    assert ended.counters.failures == 1
+    assert ended.failure == own
+    assert effects.batch.history[0].kind is HistoryKind.RETRY
+    assert effects.ended[0].outcome == "failed"
+
+
+def test_a_success_that_comes_after_the_attempt_was_lost_for_good_is_not_called_counted() -> None:
+    effects = Effects()
+    given_up = instance(state=State.FAILED, attempt=1, attempt_id="a1")
+    refuse_outcome(outcome(), given_up, now_us=NOW_US, into=effects)
+    assert effects.batch.history[0].sentence == (
+        "the success reported for attempt 1 was refused: the attempt is no longer running; "
+        "the instance is failed"
+    )
+
+
 def test_a_retry_expires_at_the_end_of_its_window() -> None:
     window = RetryPolicy(backoff="fixed", interval_us=SECOND, window_us=60 * SECOND)
     effects = Effects()

@@ -21,7 +21,7 @@ KS_MAX = 2.7 / math.sqrt(DRAWS)
 
 
 def policy_of(jitter: str, *, factor: float = 0.0, interval_us: int = 5 * SECOND) -> RetryPolicy:
-    return RetryPolicy(jitter=jitter, jitter_factor=factor, interval_us=interval_us)  # type: ignore[arg-type]  # sampled
+    return RetryPolicy(jitter=jitter, jitter_factor=factor, interval_us=interval_us)  # type: ignore[arg-type]  # a sampled literal
 
 
 def draws(

@@ -17,12 +17,9 @@ from ostinato.core.model import HistoryKind, HistoryRow, Instance, Outcome
 from ostinato.core.partition.effects import Effects, EndedAttempt, RefusedOutcome
 from ostinato.core.partition.running import RunningAttempt
 from ostinato.core.retry.counters import Counters
+from ostinato.core.retry.lost import HAND_BACK_CODES, REFUSAL_CODES
 from ostinato.core.retry.verdict import RetryAt, decide
 from ostinato.core.states import State, require_move
-
-#: Codes of attempts that ran no user code: the history says "refused" rather than "retry".
-_REFUSED_CODES = frozenset({"REFUSED"})
-_HANDED_BACK_CODES = frozenset({"HANDED_BACK", "COLLATERAL"})
 
 
 def end_attempt(
@@ -57,9 +54,7 @@ def refuse_outcome(outcome: Outcome, instance: Instance | None, *, now_us: int, 
     """An outcome whose attempt is not running: kept in the history, acknowledged, without effect (I6)."""
     if instance is None:
         return
-    if outcome.attempt_id == instance.attempt_id and instance.state in (State.SUCCESS, State.FAILED):
-        reason = f"it had been counted before; the instance is {instance.state}"
-    elif outcome.attempt == instance.attempt:
+    if outcome.attempt == instance.attempt:
         reason = f"the attempt is no longer running; the instance is {instance.state}"
     else:
         reason = f"attempt {instance.attempt} has begun since; the instance is {instance.state}"
@@ -179,8 +174,9 @@ def _end_badly(
             due_us=decision.due_us,
             expires_us=decision.expires_us,
             started_us=outcome.started_us,
-            finished_us=max(outcome.finished_us, outcome.started_us or 0) if is_terminal else None,
-            failure=None if failure.code in _REFUSED_CODES else failure,
+            finished_us=_end_us(outcome) if is_terminal else None,
+            # An attempt that never ran leaves the failure of the one before it.
+            failure=None if _is_uncounted(failure, REFUSAL_CODES) else failure,
         )
     )
     into.batch.history.append(
@@ -222,16 +218,27 @@ def _safe(failure: Failure) -> Failure:
     )
 
 
+def _end_us(outcome: Outcome) -> int:
+    """End of an attempt; never before its start, whatever a worker's clock did between the two."""
+    started_us = outcome.started_us
+    return outcome.finished_us if started_us is None else max(outcome.finished_us, started_us)
+
+
+def _is_uncounted(failure: Failure, codes: frozenset[str]) -> bool:
+    """Whether it is one of Ostinato's own codes: a task's code of the same name has another category."""
+    return failure.category == "lost" and failure.code in codes
+
+
 def _kind_of_retry(failure: Failure) -> HistoryKind:
-    if failure.code in _REFUSED_CODES:
+    if _is_uncounted(failure, REFUSAL_CODES):
         return HistoryKind.REFUSED
-    return HistoryKind.HANDED_BACK if failure.code in _HANDED_BACK_CODES else HistoryKind.RETRY
+    return HistoryKind.HANDED_BACK if _is_uncounted(failure, HAND_BACK_CODES) else HistoryKind.RETRY
 
 
 def _outcome_word(failure: Failure, state: State) -> str:
     if state is State.CANCELLED:
         return "cancelled"
-    if failure.code in _REFUSED_CODES:
+    if _is_uncounted(failure, REFUSAL_CODES):
         return "unstarted"
     return "lost" if failure.category == "lost" else "failed"
 
