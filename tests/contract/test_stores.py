@@ -12,6 +12,7 @@ from ostinato.store.protocol import Store
 from ostinato.store.sqlite.store import SqliteStore
 from ostinato.testing.contracts.store import StoreContract
 from ostinato.testing.contracts.store_kit import ContractClock
+from ostinato.testing.contracts.store_ownership import ManyNodesContract
 
 
 @pytest.fixture
@@ -19,7 +20,7 @@ def clock() -> ContractClock:
     return ContractClock()
 
 
-class TestMemoryStore(StoreContract):
+class TestMemoryStore(StoreContract, ManyNodesContract):
     @pytest.fixture
     async def store(self, clock: ContractClock) -> AsyncIterator[Store]:
         store = MemoryStore(clock)

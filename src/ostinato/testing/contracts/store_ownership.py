@@ -62,24 +62,6 @@ class OwnershipContract:
         await store.remove_node(NODE)
         assert await store.partition_owners() == [Proof(number, "", 1) for number in ALL]
 
-    async def test_a_living_node_keeps_its_partitions(self, store: Store) -> None:
-        if not store.capabilities.many_nodes:
-            pytest.skip("one node at a time")
-        await Owner.of(store)
-        await store.register_node(NodeRow("node-2", 0, "", T0))
-        assert await store.take_partitions("node-2", [1, 2]) == []
-
-    async def test_a_dead_node_loses_row_and_partitions_together(self, store: Store) -> None:
-        if not store.capabilities.many_nodes:
-            pytest.skip("one node at a time")
-        await Owner.of(store)
-        await store.register_node(NodeRow("node-2", 0, "", T0))
-        taken = await store.take_partitions("node-2", [1, 2], dead_nodes=[NODE])
-        assert taken == [Proof(1, "node-2", 2), Proof(2, "node-2", 2)]
-        assert not await store.renew_node(NODE)
-        # The rest belongs to a node without a row: free for whoever comes.
-        assert await store.take_partitions("node-2", [3]) == [Proof(3, "node-2", 2)]
-
     # ── proofs ───────────────────────────────────────────────────────────────────────────────────────
 
     @pytest.mark.parametrize(
@@ -169,3 +151,21 @@ class OwnershipContract:
         await store.submit([make_submission(1)])
         done, waiting = await asyncio.wait(waiters, timeout=5)
         assert (len(done), len(waiting)) == (3, 0)
+
+
+class ManyNodesContract:
+    """For adapters whose ``capabilities.many_nodes`` is true."""
+
+    async def test_a_living_node_keeps_its_partitions(self, store: Store) -> None:
+        await Owner.of(store)
+        await store.register_node(NodeRow("node-2", 0, "", T0))
+        assert await store.take_partitions("node-2", [1, 2]) == []
+
+    async def test_a_dead_node_loses_row_and_partitions_together(self, store: Store) -> None:
+        await Owner.of(store)
+        await store.register_node(NodeRow("node-2", 0, "", T0))
+        taken = await store.take_partitions("node-2", [1, 2], dead_nodes=[NODE])
+        assert taken == [Proof(1, "node-2", 2), Proof(2, "node-2", 2)]
+        assert not await store.renew_node(NODE)
+        # The rest belongs to a node without a row: free for whoever comes.
+        assert await store.take_partitions("node-2", [3]) == [Proof(3, "node-2", 2)]
