@@ -24,6 +24,7 @@ SLOW = NodeConfig(
     renewal_us=6 * HOUR,
     safety_poll_us=6 * HOUR,
     acknowledgement_us=DAY,
+    backlog_us=DAY,
     success_retention_us=400 * DAY,
 )
 

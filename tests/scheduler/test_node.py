@@ -22,6 +22,7 @@ SLOW = NodeConfig(
     ownership_lease_us=600 * SECOND,
     renewal_us=120 * SECOND,
     safety_poll_us=120 * SECOND,
+    backlog_us=120 * SECOND,
 )
 REFUSED = safe_failure("ECONNREFUSED", "connection refused")
 

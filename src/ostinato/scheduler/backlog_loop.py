@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from ostinato.core.instants import SECOND
 from ostinato.core.states import LIVE_STATES, State
 from ostinato.observe.records import BacklogMeasured
 from ostinato.scheduler.loop import Loop
 from ostinato.scheduler.parts import NodeParts
 from ostinato.store.batches import InstanceFilter
-
-ROUND_US = 15 * SECOND
 
 #: In the order of the enumeration, so that the same run asks the same question.
 _LIVE = tuple(state for state in State if state in LIVE_STATES)
@@ -22,10 +19,11 @@ class BacklogLoop(Loop):
 
     def __init__(self, parts: NodeParts) -> None:
         super().__init__(parts.clock, parts.hooks)
+        self._config = parts.config
         self._store = parts.store
 
     async def run_once(self) -> int | None:
         """Count once."""
         counts = await self._store.count_instances(InstanceFilter(states=_LIVE))
         self._hooks.emit(BacklogMeasured(by_state={state: counts.get(state, 0) for state in _LIVE}))
-        return self._clock.boot_us() + ROUND_US
+        return self._clock.boot_us() + self._config.backlog_us

@@ -26,6 +26,7 @@ from ostinato.core.failure.failure import (
     Failure,
     safe_failure,
 )
+from ostinato.core.failure.http_clients import HttpAnswer, connection_code, http_answer
 from ostinato.core.failure.signals import Permanent, RetryLater, TaskError
 from ostinato.core.failure.text import cut_text
 
@@ -70,6 +71,7 @@ class _Meaning(NamedTuple):
     category: str
     error: BaseException
     note: str = ""
+    answer: HttpAnswer | None = None
 
 
 def failure_from_exception(error: BaseException) -> Failure:
@@ -77,6 +79,7 @@ def failure_from_exception(error: BaseException) -> Failure:
     links = _chain(error)
     meaning = _meaning_of_chain(links)
     signal = meaning.error if isinstance(meaning.error, RetryLater) else None
+    answer = meaning.answer
     own_words = isinstance(error, TaskError) and bool(error.args)
     text = _text_of(error)
     name = type(error).__qualname__
@@ -87,8 +90,8 @@ def failure_from_exception(error: BaseException) -> Failure:
         classes=class_names(type(error)),
         chain=[_cause(link.error) for link in links],
         traceback=_traceback_of(error),
-        retry_after_us=_whole_number(signal, "retry_after_us"),
-        retry_at_us=_whole_number(signal, "retry_at_us"),
+        retry_after_us=_whole_number(signal, "retry_after_us") if answer is None else answer.retry_after_us,
+        retry_at_us=_whole_number(signal, "retry_at_us") if answer is None else answer.retry_at_us,
         detail=meaning.note,
     )
 
@@ -143,7 +146,20 @@ def _meaning_of_chain(links: list[_Link]) -> _Meaning:
         rank = (link.depth, meaning.category != "permanent")
         if best is None or rank < best_rank:
             best, best_rank = meaning, rank
-    return best or _Meaning("PYTHON_ERROR", category_of("PYTHON_ERROR"), links[0].error)
+    return best or _connection_meaning(links) or _python_error(links[0].error)
+
+
+def _connection_meaning(links: list[_Link]) -> _Meaning | None:
+    """A client library's word for a broken connection, where nothing in the chain says more."""
+    for link in links:
+        code = None if link.depth is None else connection_code(class_names(type(link.error)))
+        if code is not None:
+            return _Meaning(code, category_of(code), link.error)
+    return None
+
+
+def _python_error(error: BaseException, note: str = "") -> _Meaning:
+    return _Meaning("PYTHON_ERROR", category_of("PYTHON_ERROR"), error, note)
 
 
 def _own_meaning(error: BaseException) -> _Meaning | None:
@@ -157,10 +173,13 @@ def _own_meaning(error: BaseException) -> _Meaning | None:
         note = "the exception's ostinato_code is not a code"
     if isinstance(error, SystemExit):
         return _exit_meaning(error)
+    answer = http_answer(error, class_names(type(error)))
+    if answer is not None:
+        return _Meaning(answer.code, category_of(answer.code), error, note, answer)
     code = _known_code(error)
     if code is not None:
         return _Meaning(code, category_of(code), error, note)
-    return _Meaning("PYTHON_ERROR", category_of("PYTHON_ERROR"), error, note) if note else None
+    return _python_error(error, note) if note else None
 
 
 def _signal_meaning(error: TaskError) -> _Meaning:
