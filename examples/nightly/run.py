@@ -38,7 +38,7 @@ PATIENCE_SECONDS = 45.0
 LATE_US = 2_000_000
 
 #: A connection that broke, as the HTTP client reports it.
-RESET = "PYTHON_ERROR"
+RESET = "CONNECTION_RESET"
 
 
 def main() -> int:

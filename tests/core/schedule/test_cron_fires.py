@@ -173,7 +173,8 @@ CRONSIM_FIELDS = st.tuples(
 
 @given(
     fields=CRONSIM_FIELDS,
-    zone_name=st.sampled_from(["Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kathmandu"]),
+    # Not Lord Howe: after its half-hour change back cronsim leaves out 02:00 and 02:15, which exist once.
+    zone_name=st.sampled_from(["Europe/Berlin", "America/New_York", "Pacific/Chatham", "Asia/Kathmandu"]),
     start_minute=st.integers(min_value=0, max_value=60 * 24 * 365 * 20),
 )
 @settings(max_examples=150, deadline=None)
@@ -383,3 +384,9 @@ def test_a_preview_is_bounded() -> None:
     with pytest.raises(UserError) as caught:
         preview_cron("* * * * *", "Mars/Olympus", 0, 1)
     assert caught.value.field == "timezone"
+
+
+def test_after_a_half_hour_change_back_the_minutes_that_exist_once_run_once() -> None:
+    """Lord Howe, 5 April 2015: 02:00 goes back to 01:30, so 02:00 is not repeated."""
+    fires = preview_cron("*/15 2 * * 0", "Australia/Lord_Howe", parse_instant("2015-04-04T12:00:00Z"), 4)
+    assert fires == [f"2015-04-05T02:{minute:02}:00+10:30" for minute in (0, 15, 30, 45)]
