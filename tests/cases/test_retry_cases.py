@@ -105,7 +105,7 @@ def test_c055_after_the_last_permitted_attempt_there_is_no_further_wait() -> Non
     story = Story({"interval": "3m", "max_retry": 2})
     assert story.starts == [0, 180, 540]
     assert story.ended_us == story.starts_us[-1]
-    assert story.end.why == "code EXIT_1 is not on no_retry_on; all 2 retries are used up"
+    assert story.end.why == "code EXIT_1 (transient) may be retried; all 2 retries are used up"
 
 
 @pytest.mark.parametrize("combination", range(16))

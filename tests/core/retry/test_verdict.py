@@ -74,8 +74,8 @@ def raised_refusal() -> Failure:
 @pytest.mark.parametrize(
     ("partial", "failure", "start"),
     [
-        ({}, REFUSED, "code ECONNREFUSED is not on no_retry_on; retry 1 of 3; waits 5s; next at 2026"),
-        ({"no_retry_on": []}, REFUSED, "code ECONNREFUSED: every failure is retried; retry 1 of 3;"),
+        ({}, REFUSED, "code ECONNREFUSED (transient) may be retried; retry 1 of 3; waits 5s; next at 2026"),
+        ({"no_retry_on": []}, REFUSED, "code ECONNREFUSED (transient) may be retried; retry 1 of 3;"),
         ({"retry_on": ["ECONN*"]}, REFUSED, "code ECONNREFUSED (ECONN*) is on retry_on; retry 1 of 3;"),
         ({"retry_on": ["transient"]}, REFUSED, "code ECONNREFUSED of category transient is on retry_on;"),
         (
@@ -86,7 +86,8 @@ def raised_refusal() -> Failure:
         (
             {"interval": "1h", "max_interval": "90s"},
             REFUSED,
-            "code ECONNREFUSED is not on no_retry_on; retry 1 of 3; waits 1m30s (capped by max_interval);",
+            "code ECONNREFUSED (transient) may be retried; retry 1 of 3; "
+            "waits 1m30s (capped by max_interval);",
         ),
         (
             {"rules": [{"match": ["E*"], "action": "retry", "interval": "7s"}]},
@@ -137,21 +138,21 @@ def test_the_sentence_of_a_retry(partial: dict[str, object], failure: Failure, s
         (
             {"max_retry": 0},
             REFUSED,
-            "code ECONNREFUSED is not on no_retry_on; max_retry is 0",
+            "code ECONNREFUSED (transient) may be retried; max_retry is 0",
             "max_retry",
         ),
         ({}, safe_failure("CANCELLED", "m"), "code CANCELLED is never retried", "cancelled"),
         (
             {"window": "4s"},
             REFUSED,
-            "code ECONNREFUSED is not on no_retry_on; retry 1 of 3 waits 5s; "
+            "code ECONNREFUSED (transient) may be retried; retry 1 of 3 waits 5s; "
             "would pass the window that ends at 2026-01-01T00:00:04Z",
             "window",
         ),
         (
             {},
             safe_failure("HTTP_503", "m", retry_after_us=2 * DAY),
-            "code HTTP_503 is not on no_retry_on; the failure asks to wait 2d (Retry-After), "
+            "code HTTP_503 (transient) may be retried; the failure asks to wait 2d (Retry-After), "
             "which is more than 24h",
             "retry_after",
         ),
@@ -169,7 +170,7 @@ def test_the_sentence_of_giving_up(partial: dict[str, object], failure: Failure,
 def test_used_up_retries_are_counted_in_words(max_retry: int, words: str) -> None:
     verdict = verdict_on(RetryPolicy(max_retry=max_retry), counters=Counters(failures=max_retry))
     assert isinstance(verdict, GiveUp)
-    assert verdict.why == f"code ECONNREFUSED is not on no_retry_on; {words}"
+    assert verdict.why == f"code ECONNREFUSED (transient) may be retried; {words}"
     assert verdict.counters.failures == max_retry + 1
 
 

@@ -39,8 +39,7 @@ def select(policy: RetryPolicy, failure: Failure) -> Selection:
         words = f"{_element_words(found)} is on no_retry_on"
         return Selection(False, f"no_retry_on: {found[0]}", words, policy)
     if not policy.retry_on:
-        words = code_words(failure)
-        words += " is not on no_retry_on" if policy.no_retry_on else ": every failure is retried"
+        words = f"{code_words(failure)} ({failure.category}) may be retried"
         return Selection(True, "default", words, policy)
     found = first_match(policy.retry_on, failure)
     if found is not None:
