@@ -101,6 +101,7 @@ def build_node(
     """A scheduler node over an open store, not started."""
     config = NodeConfig(
         address=str(settings.worker_bind),
+        strategy=settings.routing,
         worker_lease_us=settings.worker_lease_us,
         success_retention_us=settings.retention_success_us,
         other_retention_us=settings.retention_other_us,

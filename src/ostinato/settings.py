@@ -18,6 +18,7 @@ from typing import Literal, NamedTuple, NoReturn, TypeVar
 import msgspec
 
 from ostinato.core.instants import DAY, HOUR, SECOND, format_duration, parse_duration
+from ostinato.core.routing import STRATEGIES, Strategy
 from ostinato.errors import OstinatoError, UserError
 
 FILE_NAME = "ostinato.toml"
@@ -67,6 +68,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     drain_timeout_us: int = 25 * SECOND
     retention_success_us: int = 7 * DAY
     retention_other_us: int = 30 * DAY
+    routing: Strategy = "least_loaded"
     log_level: str = "info"
     log_format: LogFormat = "auto"
 
@@ -225,6 +227,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("drain_timeout", _duration(0, DAY), "how long a clean stop waits for running tasks"),
     Setting("retention_success", _duration(0, 36_500 * DAY), "how long a success is kept"),
     Setting("retention_other", _duration(0, 36_500 * DAY), "how long any other ended instance is kept"),
+    Setting("routing", _choice(*STRATEGIES), "which free worker is taken: least_loaded or round_robin"),
     Setting("log_level", _choice(*_LOG_LEVELS), "least level that is logged"),
     Setting("log_format", _choice(*_LOG_FORMATS), "auto, json or text"),
 )

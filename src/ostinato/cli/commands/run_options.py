@@ -55,5 +55,8 @@ RetentionOtherOption = Annotated[
     str | None,
     typer.Option("--retention-other", metavar="DURATION", help="How long any other end is kept."),
 ]
+RoutingOption = Annotated[
+    str | None, typer.Option("--routing", help="Which free worker is taken: least_loaded or round_robin.")
+]
 LogLevelOption = Annotated[str | None, typer.Option("--log-level", help="debug, info, warning or error.")]
 LogFormatOption = Annotated[str | None, typer.Option("--log-format", help="auto, json or text.")]
