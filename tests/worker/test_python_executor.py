@@ -158,9 +158,12 @@ async def test_progress_and_heartbeats_arrive_but_not_each_of_a_thousand(app_fil
     async with python(app_file) as pair:
         await end(pair, a_def("progress"))
         beats = pair[1].beats
+        written = "".join(chunk.text for chunk in pair[1].chunks)
     assert (beats[0].fraction, beats[0].text) == (0.25, "loading")
     assert (beats[-1].fraction, beats[-1].text) == (1.0, "done")
     assert len(beats) < 50
+    assert written.startswith("progress 25%: loading\n")
+    assert written.endswith("progress 100%: done\n")
 
 
 # ── processes that end ────────────────────────────────────────────────────────────────────────────────────

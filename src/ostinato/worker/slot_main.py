@@ -65,8 +65,8 @@ class Slot:
             if os.getpid() != self._pid:
                 # A task that forked and returned in the child: only the parent may report.
                 os._exit(0)
-            _flush_streams()
             last_beat = run.last_beat()
+            _flush_streams()
             messages: list[ToSupervisor] = [] if last_beat is None else [Beats([last_beat])]
             self._current = None
             self.send(*messages, Finished([finished]))

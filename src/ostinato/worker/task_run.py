@@ -123,6 +123,8 @@ class AttemptRun:
 
     def last_beat(self) -> AttemptBeat | None:
         """Progress that still waits to be told when the attempt ends."""
+        if self._held_beat is not None:
+            self._tell_progress(self._held_beat)
         return self._held_beat
 
     # ── ContextBackend ────────────────────────────────────────────────────────────────────────────────
@@ -152,7 +154,16 @@ class AttemptRun:
             return
         self._held_beat = None
         self._next_beat_us = now_us + BEAT_INTERVAL_US
+        self._tell_progress(beat)
         self._send_beat(beat)
+
+    def _tell_progress(self, beat: AttemptBeat) -> None:
+        """Progress stands in the attempt's output too, where `instance logs` shows it while it runs."""
+        if beat.fraction < 0 and not beat.text:
+            return
+        amount = f" {beat.fraction:.0%}" if beat.fraction >= 0 else ""
+        line = f"progress{amount}{': ' if beat.text else ''}{beat.text}\n"
+        self._write_log(line.encode("utf-8", "backslashreplace"))
 
 
 def _import_failure(call: str, error: BaseException) -> Failure:
