@@ -58,7 +58,7 @@ read_manifest = app.http(
     retry=Retry.exponential("1s", max_retry=4),
     timeout="20s",
 )
-def fetch_orders(day: str = "2026-03-14", *, context: Context) -> dict[str, Any]:
+def fetch_orders(context: Context, day: str = "2026-03-14") -> dict[str, Any]:
     """The orders of a day as a file; its checksum goes to whoever reads it next."""
     response = httpx.get(f"{ORDERS_URL}/orders", params={"day": day}, timeout=PATIENCE)
     if response.status_code == httpx.codes.SERVICE_UNAVAILABLE:
@@ -72,7 +72,7 @@ def fetch_orders(day: str = "2026-03-14", *, context: Context) -> dict[str, Any]
 
 
 @app.task(retry=Retry.fixed("2s", max_retry=3), timeout="20s")
-def load_orders(path: str, sha256: str, *, context: Context) -> dict[str, Any]:
+def load_orders(context: Context, path: str, sha256: str) -> dict[str, Any]:
     """Put a day's orders into the sales database: all or none, and twice is the same as once."""
     content = Path(path).read_bytes()
     if hashlib.sha256(content).hexdigest() != sha256:
