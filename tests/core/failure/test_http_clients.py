@@ -76,6 +76,12 @@ def test_a_broken_connection_has_a_code(error: httpx.TransportError, code: str) 
     assert (failure.code, failure.category) == (code, "transient")
 
 
+def test_urllib_keeps_the_socket_s_error_as_its_reason() -> None:
+    refused = urllib.error.URLError(ConnectionRefusedError(111, "Connection refused"))
+    assert failure_from_exception(refused).code == "ECONNREFUSED"
+    assert failure_from_exception(urllib.error.URLError("unknown url type: x")).code == "PYTHON_ERROR"
+
+
 def test_an_errno_in_the_chain_says_more_than_the_library() -> None:
     error = httpx.ConnectError("unreachable")
     error.__cause__ = OSError(113, "No route to host")

@@ -26,7 +26,7 @@ from ostinato.core.failure.failure import (
     Failure,
     safe_failure,
 )
-from ostinato.core.failure.http_clients import HttpAnswer, connection_code, http_answer
+from ostinato.core.failure.http_clients import HttpAnswer, connection_code, hidden_reason, http_answer
 from ostinato.core.failure.signals import Permanent, RetryLater, TaskError
 from ostinato.core.failure.text import cut_text
 
@@ -176,7 +176,7 @@ def _own_meaning(error: BaseException) -> _Meaning | None:
     answer = http_answer(error, class_names(type(error)))
     if answer is not None:
         return _Meaning(answer.code, category_of(answer.code), error, note, answer)
-    code = _known_code(error)
+    code = _known_code(hidden_reason(error, class_names(type(error))) or error)
     if code is not None:
         return _Meaning(code, category_of(code), error, note)
     return _python_error(error, note) if note else None

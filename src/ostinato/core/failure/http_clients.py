@@ -77,6 +77,12 @@ def http_answer(error: BaseException, names: Sequence[str]) -> HttpAnswer | None
     return HttpAnswer(f"HTTP_{status}", retry_at_us=_DATES_FROM_US + value_us)
 
 
+def hidden_reason(error: BaseException, names: Sequence[str]) -> BaseException | None:
+    """The socket's own error where a library keeps it in an attribute rather than as a cause."""
+    reason = _read(error, "reason") if "urllib.error.URLError" in names else None
+    return reason if isinstance(reason, BaseException) else None
+
+
 def connection_code(names: Sequence[str]) -> str | None:
     """Code of a failed connection, by the names of an exception's class and ancestors."""
     return next((_CONNECTION_CODES[name] for name in names if name in _CONNECTION_CODES), None)

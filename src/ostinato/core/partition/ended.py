@@ -162,6 +162,7 @@ def _end_badly(
     require_move(decision.move, State.RUNNING, state, subject=attempt.instance_id)
     is_terminal = state is not State.RETRY_WAITING
     next_due_us = None if is_terminal else decision.due_us
+    ended_us = _end_us(outcome)
     into.batch.ended_attempts.append(
         EndAttempt(
             instance_id=attempt.instance_id,
@@ -174,7 +175,7 @@ def _end_badly(
             due_us=decision.due_us,
             expires_us=decision.expires_us,
             started_us=outcome.started_us,
-            finished_us=_end_us(outcome) if is_terminal else None,
+            finished_us=ended_us if is_terminal else None,
             # An attempt that never ran leaves the failure of the one before it.
             failure=None if _is_uncounted(failure, REFUSAL_CODES) else failure,
         )
@@ -183,7 +184,7 @@ def _end_badly(
         HistoryRow(
             instance_id=attempt.instance_id,
             partition=attempt.partition,
-            at_us=now_us,
+            at_us=ended_us,
             kind=decision.kind,
             sentence=decision.sentence,
             generation=attempt.generation,
