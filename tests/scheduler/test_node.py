@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import pytest
 from support.cluster import ADDRESS, Cluster, python_task
 from support.scripted_worker import HEARTBEAT_US, ScriptedWorker
 
@@ -13,6 +14,7 @@ from ostinato.core.retry.policy import RetryPolicy
 from ostinato.core.schedule.trigger import CronTrigger, IntervalTrigger
 from ostinato.core.states import Hold, State
 from ostinato.scheduler.config import NodeConfig
+from ostinato.store.batches import CommitBatch, RequestCancel
 from ostinato.testing.virtual_clock import START_US, run_virtual
 
 FAST = RetryPolicy(backoff="exponential", interval_us=5 * SECOND, max_retry=3)
@@ -304,6 +306,38 @@ def test_cancel_ends_what_waits_at_once_and_what_runs_when_its_attempt_has() -> 
         await cluster.in_state(running, State.CANCELLED)
         assert await cluster.ask("cancel", instance_id=running) == "OK"
         await worker.disconnect()
+        await cluster.stop()
+
+    run_virtual(story())
+
+
+@pytest.mark.parametrize("ends", ["failure", "success", "loss"])
+def test_c129_a_wish_that_comes_while_the_end_is_decided_is_not_lost(ends: str) -> None:
+    """The wish is on record, and the owner that decides about the failure has not been told yet."""
+
+    async def story() -> None:
+        cluster, task = Cluster(), python_task(retry=FAST)
+        await cluster.start(task)
+        worker = await worker_of(cluster, lambda item: None)
+        identity = await cluster.submit(task)
+        row = await cluster.in_state(identity, State.RUNNING)
+        wish = RequestCancel(identity, row.partition, row.attempt, cluster.clock.wall_us(), "by ada")
+        proofs = cluster.node.parts.ownership.proofs({row.partition})
+        await cluster.store.commit(CommitBatch(proofs=proofs, cancel_requests=[wish]))
+        if ends == "loss":
+            await worker.disconnect()
+            await cluster.in_state(identity, State.CANCELLED)
+        else:
+            (item,) = worker.assigned
+            await worker.finish(item, REFUSED if ends == "failure" else b"1")
+            expected = State.CANCELLED if ends == "failure" else State.SUCCESS
+            await cluster.in_state(identity, expected)
+            await cluster.until(lambda: _value(worker.acknowledged == [item.attempt_id]))
+            await worker.disconnect()
+        ended = await cluster.instance(identity)
+        assert ended.attempt == 1
+        if ends != "success":
+            assert "by ada" in ended.reason
         await cluster.stop()
 
     run_virtual(story())

@@ -56,7 +56,11 @@ class Success(msgspec.Struct):
 
 
 class EndAttempt(msgspec.Struct, kw_only=True):
-    """running → retry_waiting | failed | cancelled: an attempt ended other than well."""
+    """running → retry_waiting | failed | cancelled: an attempt ended other than well.
+
+    Where a wish to cancel is on record only ``cancelled`` matches: an owner that decided without knowing of
+    the wish must decide again (design section 11, Cancel).
+    """
 
     instance_id: str
     partition: int

@@ -38,6 +38,8 @@ class CommitOutcome(CommitReport):
     """A report, with every instance whose rows were not written in one set."""
 
     dropped: frozenset[str] = frozenset()
+    #: Of these, instances whose attempt goes on running after all: decide again.
+    still_running: frozenset[str] = frozenset()
 
 
 class Committer:
@@ -69,7 +71,13 @@ class Committer:
             }
             dropped |= {row.id for row in batch.inserts if row.partition in lost}
             self._ownership.lose(sorted(lost), "another node has taken them over")
-        settle(self._ownership.memory, effects, dropped=dropped, rejected=frozenset(report.rejected))
+        still_running = await self._still_running(effects, report)
+        settle(
+            self._ownership.memory,
+            effects,
+            dropped=dropped,
+            kept=frozenset(report.rejected) | still_running,
+        )
         self._note_overlaps(effects)
         count = sum(len(getattr(batch, name)) for name in _MOVES) + len(batch.inserts)
         self._hooks.emit(
@@ -82,8 +90,34 @@ class Committer:
         report_effects(self._hooks, effects, dropped=dropped)
         self.after_commit(effects)
         return CommitOutcome(
-            lost_partitions=lost, unmatched=report.unmatched, rejected=report.rejected, dropped=dropped
+            lost_partitions=lost,
+            unmatched=report.unmatched,
+            rejected=report.rejected,
+            dropped=dropped,
+            still_running=still_running,
         )
+
+    async def _still_running(self, effects: Effects, report: CommitReport) -> frozenset[str]:
+        """Attempts that this batch could not end because a wish to cancel them had come in between.
+
+        Memory learns of the wish here, whoever recorded it.
+        """
+        unmatched = {ended.instance_id: ended for ended in effects.ended} if report.unmatched else {}
+        ids = sorted(report.unmatched.intersection(unmatched))
+        if not ids:
+            return frozenset()
+        rows = await self._store.get_instances(ids)
+        running = {
+            row.id
+            for row in rows.values()
+            if row.state is State.RUNNING and row.attempt_id == unmatched[row.id].attempt_id
+        }
+        for instance_id in running:
+            attempt = self._ownership.memory.running.get(instance_id)
+            if attempt is not None and rows[instance_id].cancel_requested_us is not None:
+                attempt.cancel_requested = True
+                attempt.cancel_reason = rows[instance_id].cancel_reason
+        return frozenset(running)
 
     def _note_overlaps(self, effects: Effects) -> None:
         for insert in effects.batch.inserts:

@@ -143,6 +143,10 @@ class DispatchLoop(Loop):
         """Whether nothing but a free worker is missing; else it is ended or held here."""
         ref = instance.ref
         task = self._definitions.task(ref)
+        if instance.cancel_requested_us is not None:
+            reason = f"cancelled: {instance.cancel_reason}"
+            end_waiting(instance, State.CANCELLED, sentence=reason, now_us=now_us, into=into)
+            return False
         if instance.expires_us is not None and instance.expires_us < now_us:
             expire(instance, definition, now_us=now_us, into=into)
             return False

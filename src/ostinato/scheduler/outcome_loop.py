@@ -83,6 +83,11 @@ class OutcomeLoop(Loop):
             unowned |= {
                 ended.attempt_id for ended in effects.ended if ended.partition in result.lost_partitions
             }
+        again = [item for item in group if item[1].instance_id in result.still_running]
+        if again:
+            # Something was asked of the instance while this was decided: decide anew, with what is known now.
+            self._waiting[:0] = again
+            unowned |= {outcome.attempt_id for _, outcome in again}
         self._acknowledge(group, unowned)
 
     def _running(self, outcome: Outcome) -> RunningAttempt | None:

@@ -152,7 +152,7 @@ def test_memory_changes_only_by_what_was_written() -> None:
             rng=rng(),
             into=effects,
         )
-    settle(memory, effects, dropped=frozenset({"i2"}), rejected=frozenset({"i2"}))
+    settle(memory, effects, dropped=frozenset({"i2"}), kept=frozenset({"i2"}))
     assert list(memory.running) == ["i2"]
 
 

@@ -57,11 +57,11 @@ def running_attempt(
 
 
 def settle(
-    memory: Memory, effects: Effects, *, dropped: frozenset[str], rejected: frozenset[str] = frozenset()
+    memory: Memory, effects: Effects, *, dropped: frozenset[str], kept: frozenset[str] = frozenset()
 ) -> None:
     """Apply a committed batch to memory. `dropped` are instances whose rows were not written.
 
-    Of these `rejected` are still running: the database refused their row as data.
+    Of these `kept` are still running: their row was refused as data, or has changed meanwhile.
     """
     for attempt in effects.started:
         if attempt.instance_id not in dropped and attempt.partition in memory.epochs:
@@ -69,11 +69,7 @@ def settle(
     for ended in effects.ended:
         current = memory.running.get(ended.instance_id)
         # A row that matched nothing shows that memory was wrong: either way this attempt is not running.
-        if (
-            current is not None
-            and current.attempt_id == ended.attempt_id
-            and ended.instance_id not in rejected
-        ):
+        if current is not None and current.attempt_id == ended.attempt_id and ended.instance_id not in kept:
             del memory.running[ended.instance_id]
     for wish in effects.cancel_signals:
         current = memory.running.get(wish.instance_id)

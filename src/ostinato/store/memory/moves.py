@@ -23,11 +23,19 @@ def is_expected(row: Instance, move: Move) -> bool:
         return row.state is move.expected_state and row.generation == move.expected_generation
     if row.attempt != move.expected_attempt:
         return False
+    if isinstance(move, EndAttempt) and row.cancel_requested_us is not None:
+        # The owner did not know of the wish: it must decide again.
+        return is_running(row, move) and move.state is State.CANCELLED
     if isinstance(move, (Success, EndAttempt)):
-        return row.state is State.RUNNING and row.attempt_id == move.attempt_id
+        return is_running(row, move)
     if isinstance(move, RequestCancel):
         return row.state is State.RUNNING
     return row.state is move.expected_state
+
+
+def is_running(row: Instance, move: Success | EndAttempt) -> bool:
+    """Whether exactly the attempt of `move` runs (I6)."""
+    return row.state is State.RUNNING and row.attempt_id == move.attempt_id
 
 
 def apply_move(row: Instance, move: Move) -> None:

@@ -169,6 +169,21 @@ class CommitContract:
         row = await owner.get(row.id)
         assert (row.state, row.cancel_requested_us, row.cancel_reason) == (State.RUNNING, T0, "first")
 
+    @pytest.mark.parametrize("target", [State.RETRY_WAITING, State.FAILED])
+    async def test_c129_a_failure_decided_without_knowing_of_a_cancel_matches_nothing(
+        self, store: Store, target: State
+    ) -> None:
+        owner = await Owner.of(store)
+        (row,) = await owner.run(make_instance(1))
+        batch = owner.batch()
+        batch.cancel_requests = [RequestCancel(row.id, 3, 1, T0, "stop")]
+        await store.commit(batch)
+        for state, unmatched in ((target, {row.id}), (State.CANCELLED, set[str]())):
+            batch = owner.batch()
+            batch.ended_attempts = [end_attempt(row, state, failure=FAILURE)]
+            assert (await store.commit(batch)).unmatched == unmatched
+        assert (await owner.get(row.id)).state is State.CANCELLED
+
     async def test_replay_begins_a_generation_and_forgets_the_last(self, store: Store) -> None:
         """I7: only a replay leaves a terminal state; the attempt number only ever rises."""
         owner = await Owner.of(store)
