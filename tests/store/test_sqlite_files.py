@@ -356,3 +356,26 @@ async def test_c111_a_forked_child_does_not_keep_the_lock_of_its_parent(tmp_path
         assert [node.id for node in await store.nodes()] == ["node"]
         os.kill(child, signal.SIGKILL)
     await store.close()
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+async def test_a_file_that_is_taken_away_while_in_use_is_noticed_at_the_next_renewal(
+    tmp_path: Path, is_replaced: bool
+) -> None:
+    path = tmp_path / "a.db"
+    store = _store(path)
+    await store.open()
+    try:
+        await store.register_node(NodeRow("node-1", 0, "", T0))
+        assert await store.renew_node("node-1")
+        path.rename(tmp_path / "moved.db")
+        if is_replaced:
+            path.write_bytes((tmp_path / "moved.db").read_bytes())
+        with pytest.raises(UserError) as caught:
+            await store.renew_node("node-1")
+        assert caught.value.code == "DATABASE_UNUSABLE"
+        path.unlink(missing_ok=True)
+        (tmp_path / "moved.db").rename(path)
+        assert await store.renew_node("node-1")
+    finally:
+        await store.close()

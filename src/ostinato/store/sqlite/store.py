@@ -6,6 +6,7 @@ another, and people's lists a third, so that neither a long list nor a commit de
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -15,6 +16,7 @@ from ostinato.core.definition import TaskDefinition, TaskRef, TaskRow
 from ostinato.core.instants import MILLISECOND, SECOND
 from ostinato.core.model import HistoryRow, Instance, OutputChunk
 from ostinato.core.states import Hold
+from ostinato.errors import UserError
 from ostinato.store.batches import (
     ApplyReceipt,
     ChangedTask,
@@ -66,6 +68,7 @@ class SqliteStore:
         self._data_version: int | None = None
         self._lock = LockFile(path)
         self._node_id = ""
+        self._identity: tuple[int, int] | None = None
         self._new_lanes()
 
     def _new_lanes(self) -> None:
@@ -96,6 +99,7 @@ class SqliteStore:
             await self.close()
             raise
         self._partition_count = len(owners)
+        self._identity = _file_identity(self._path)
 
     async def close(self) -> None:
         self._lock.release()
@@ -133,6 +137,17 @@ class SqliteStore:
         self._node_id = node.id
 
     async def renew_node(self, node_id: str) -> bool:
+        """As the protocol says. Raises ``DATABASE_UNUSABLE`` once the file is no longer the one that was opened.
+
+        SQLite would go on writing into a deleted file, where nobody finds it.
+        """
+        if _file_identity(self._path) != self._identity:
+            raise UserError(
+                "DATABASE_UNUSABLE",
+                f"{self._path} has been removed or replaced while it was in use",
+                subject=self._path,
+                hint="stop the scheduler, put the file back, start again",
+            )
         return await self._writer.run("renewing the node", lambda c: ownership.renew_node(c, node_id))
 
     async def remove_node(self, node_id: str) -> None:
@@ -310,3 +325,12 @@ class SqliteStore:
 def _data_version(connection: sqlite3.Connection) -> int:
     version: int = connection.execute("PRAGMA data_version").fetchone()[0]
     return version
+
+
+def _file_identity(path: str) -> tuple[int, int] | None:
+    """Device and inode; None where there is no file."""
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return status.st_dev, status.st_ino
