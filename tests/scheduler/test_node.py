@@ -289,6 +289,37 @@ def test_c043_forbid_goes_on_after_a_long_run_and_after_a_loss() -> None:
     run_virtual(story())
 
 
+@pytest.mark.parametrize(
+    ("overlap", "states"),
+    [
+        ("forbid", [State.RUNNING, State.SKIPPED, State.SKIPPED, State.SKIPPED, State.SKIPPED]),
+        ("queue", [State.RUNNING, State.PENDING, State.PENDING, State.SKIPPED, State.SKIPPED]),
+        ("replace", [State.RUNNING, State.CANCELLED, State.CANCELLED, State.CANCELLED, State.PENDING]),
+    ],
+)
+def test_submissions_that_come_at_once_obey_the_overlap_rule_one_after_the_other(
+    overlap: str, states: list[State]
+) -> None:
+    async def story() -> None:
+        cluster, task = Cluster(), python_task(overlap=overlap, queue_bound=2)
+        await cluster.start(task)
+        now_us = cluster.clock.wall_us()
+        ids = [await cluster.submit(task, due_us=now_us + n, created_us=now_us + n) for n in range(5)]
+        worker = await worker_of(cluster, lambda item: None)
+        await cluster.sleep(SECOND)
+        assert [(await cluster.instance(identity)).state for identity in ids] == states
+        assert len(worker.assigned) == 1
+        if overlap == "replace":
+            assert [wish.instance_id for wish in worker.cancelled] == [ids[0]]
+            await worker.finish(worker.assigned[0], safe_failure("CANCELLED", "cancelled"))
+            await cluster.in_state(ids[4], State.RUNNING)
+            assert (await cluster.instance(ids[0])).state is State.CANCELLED
+        await worker.disconnect()
+        await cluster.stop()
+
+    run_virtual(story())
+
+
 def test_cancel_ends_what_waits_at_once_and_what_runs_when_its_attempt_has() -> None:
     async def story() -> None:
         cluster, task = Cluster(), python_task()

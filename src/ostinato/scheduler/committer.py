@@ -53,8 +53,8 @@ class Committer:
         self._store = store
         self._clock = clock
         self._hooks = hooks
-        #: Called after each commit: wakes the loops that what was written concerns.
-        self.after_commit: Callable[[Effects], None] = _nothing_more
+        #: Called after each commit with what was dropped: tells workers, wakes the loops that it concerns.
+        self.after_commit: Callable[[Effects, frozenset[str]], None] = _nothing_more
 
     async def commit(self, effects: Effects) -> CommitOutcome:
         """Write, settle, report. Raises ``UnavailableError`` when belief ends before the database answers."""
@@ -88,7 +88,7 @@ class Committer:
             )
         )
         report_effects(self._hooks, effects, dropped=dropped)
-        self.after_commit(effects)
+        self.after_commit(effects, dropped)
         return CommitOutcome(
             lost_partitions=lost,
             unmatched=report.unmatched,
@@ -157,7 +157,7 @@ class Committer:
         )
 
 
-def _nothing_more(_: Effects) -> None:
+def _nothing_more(_: Effects, __: frozenset[str]) -> None:
     """What follows a commit until the node says otherwise."""
 
 

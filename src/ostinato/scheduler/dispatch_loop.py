@@ -106,8 +106,14 @@ class DispatchLoop(Loop):
         earlier = await self._earlier_instances(found.instances)
         placements: list[Placement] = []
         unplaced: set[TaskRef] = set()
+        decided: set[TaskRef] = set()
         for instance in found.instances:
             ref = instance.ref
+            if ref in decided and instance.id in earlier and self._replaces(ref):
+                # It might end an instance that this batch has moved; the next round sees what came of it.
+                self.wake()
+                continue
+            decided.add(ref)
             definition = self._definitions.routed(ref, instance.task_version)
             if definition is None:
                 reason = f"task {ref} no longer exists"
@@ -162,7 +168,13 @@ class DispatchLoop(Loop):
             return False
         if instance.id not in earlier:
             return True
-        return admit(instance, task, earlier=earlier[instance.id], now_us=now_us, into=into)
+        ended = {waiting.instance_id for waiting in into.batch.ended_waiting}
+        live = [other for other in earlier[instance.id] if other.id not in ended]
+        return admit(instance, task, earlier=live, now_us=now_us, into=into)
+
+    def _replaces(self, ref: TaskRef) -> bool:
+        task = self._definitions.task(ref)
+        return task is not None and task.definition.overlap == "replace"
 
     async def _earlier_instances(self, instances: list[Instance]) -> dict[str, list[Instance]]:
         """For submissions whose task sets an overlap rule: the live instances before each."""

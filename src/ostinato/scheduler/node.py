@@ -26,6 +26,7 @@ from ostinato.scheduler.warm_up import warm_up
 from ostinato.scheduler.watch_loop import WatchLoop
 from ostinato.scheduler.worker_streams import WorkerStreams
 from ostinato.store.protocol import Store
+from ostinato.wire.messages import Cancel
 from ostinato.wire.protocol import NodeTransport
 
 
@@ -79,9 +80,13 @@ class SchedulerNode:
         )
         self._is_running = False
 
-    def _after_commit(self, effects: Effects) -> None:
-        """Wake the loops that a commit concerns, exactly when it does."""
+    def _after_commit(self, effects: Effects, dropped: frozenset[str]) -> None:
+        """Tell workers of wishes that are on record now; wake the loops that a commit concerns."""
         batch = effects.batch
+        for signal in effects.cancel_signals:
+            session = self.parts.sessions.by_id.get(signal.worker_id)
+            if session is not None and signal.instance_id not in dropped:
+                session.post([Cancel(signal.instance_id, signal.attempt_id, signal.reason)])
         if effects.ended or effects.ended_waiting or batch.inserts or batch.replays or batch.flags:
             self.dispatch.wake()
         due = [ended.due_us for ended in effects.ended if ended.due_us is not None]

@@ -1,4 +1,4 @@
-"""What people and programs ask for: read, decided, answered in the same transaction, then signalled."""
+"""What people and programs ask for: read, decided, answered in the same transaction."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from ostinato.core.states import LIVE_STATES, State
 from ostinato.scheduler.loop import Loop
 from ostinato.scheduler.parts import NodeParts
 from ostinato.scheduler.trigger_loop import TriggerLoop
-from ostinato.wire.messages import Cancel
 
 #: A request whose row had changed meanwhile is looked at again after this.
 AGAIN_US = 10 * MILLISECOND
@@ -31,7 +30,6 @@ class RequestLoop(Loop):
         self._ownership = parts.ownership
         self._committer = parts.committer
         self._definitions = parts.definitions
-        self._sessions = parts.sessions
         self._triggers = triggers
 
     async def run_once(self) -> int | None:
@@ -47,16 +45,8 @@ class RequestLoop(Loop):
         outcome = await self._committer.commit(effects)
         for ref in changed:
             self._definitions.forget(ref)
-        self.signal_cancels(effects, outcome.dropped)
         self._triggers.wake()
         return self._clock.boot_us() + (AGAIN_US if outcome.dropped else 0)
-
-    def signal_cancels(self, effects: Effects, dropped: frozenset[str]) -> None:
-        """Tell the workers, now that the wishes are on record."""
-        for signal in effects.cancel_signals:
-            session = self._sessions.by_id.get(signal.worker_id)
-            if session is not None and signal.instance_id not in dropped:
-                session.post([Cancel(signal.instance_id, signal.attempt_id, signal.reason)])
 
     async def _decide(self, requests: list[Request], *, into: Effects) -> list[TaskRef]:
         now_us = self._time.now_us()

@@ -12,7 +12,6 @@ from ostinato.scheduler.dispatch_loop import LIVE_COUNT_MAX
 from ostinato.scheduler.loop import Loop
 from ostinato.scheduler.parts import NodeParts
 from ostinato.store.batches import ChangedTask
-from ostinato.wire.messages import Cancel
 
 
 class TriggerLoop(Loop):
@@ -29,7 +28,6 @@ class TriggerLoop(Loop):
         self._ownership = parts.ownership
         self._committer = parts.committer
         self._definitions = parts.definitions
-        self._sessions = parts.sessions
 
     async def run_once(self) -> int | None:
         """Switch changed definitions, then fire what is due."""
@@ -84,11 +82,7 @@ class TriggerLoop(Loop):
             known = live.setdefault(trigger.ref, LiveTask(known={}))
             due = DueTrigger(trigger, definition, task)
             fire(due, known, now_us=now_us, rng=self._rng, into=effects)
-        outcome = await self._committer.commit(effects)
-        for signal in effects.cancel_signals:
-            session = self._sessions.by_id.get(signal.worker_id)
-            if session is not None and signal.instance_id not in outcome.dropped:
-                session.post([Cancel(signal.instance_id, signal.attempt_id, signal.reason)])
+        await self._committer.commit(effects)
 
     async def _live(self, refs: list[TaskRef]) -> dict[TaskRef, LiveTask]:
         """Live instances of the tasks whose overlap rule looks at them."""
