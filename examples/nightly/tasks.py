@@ -72,7 +72,7 @@ def fetch_orders(context: Context, day: str = "2026-03-14") -> dict[str, Any]:
 
 
 @app.task(retry=Retry.fixed("2s", max_retry=3), timeout="20s")
-def load_orders(context: Context, path: str, sha256: str) -> dict[str, Any]:
+def load_orders(context: Context, *, path: str, sha256: str) -> dict[str, Any]:
     """Put a day's orders into the sales database: all or none, and twice is the same as once."""
     content = Path(path).read_bytes()
     if hashlib.sha256(content).hexdigest() != sha256:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ostinato.sdk.app import App
     from ostinato.sdk.context import Context, FencingToken, TaskCancelled, current_context
     from ostinato.sdk.handle import Handle, InstanceFailed
+    from ostinato.sdk.results import HttpResult, ShellResult
     from ostinato.sdk.retry import Retry
     from ostinato.sdk.schedules import at, cron, every
     from ostinato.sdk.submission import Submission
@@ -29,6 +30,7 @@ __all__ = [
     "Context",
     "FencingToken",
     "Handle",
+    "HttpResult",
     "InstanceFailed",
     "InternalError",
     "OstinatoError",
@@ -36,6 +38,7 @@ __all__ = [
     "Retry",
     "RetryLater",
     "RetryPolicy",
+    "ShellResult",
     "State",
     "Submission",
     "Task",
@@ -57,6 +60,7 @@ _MODULES = {
     "sdk.app": ("App",),
     "sdk.context": ("Context", "FencingToken", "TaskCancelled", "current_context"),
     "sdk.handle": ("Handle", "InstanceFailed"),
+    "sdk.results": ("HttpResult", "ShellResult"),
     "sdk.retry": ("Retry",),
     "sdk.schedules": ("at", "cron", "every"),
     "sdk.submission": ("Submission",),

@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry
 
 from ostinato.api.server import ApiServer
 from ostinato.clock import Clock, SystemClock
-from ostinato.core.definition import TaskRef
+from ostinato.core.definition import TaskRef, decode_definition
 from ostinato.errors import UserError
 from ostinato.observe.hooks import Hook, Hooks
 from ostinato.observe.logs import LogHook
@@ -51,7 +51,7 @@ class Running(msgspec.Struct, frozen=True):
     api: Address
     #: Address that workers connect to.
     workers: str
-    #: Tasks of the worker in the same process, and what could not be imported.
+    #: Tasks that the app of the worker in the same process declares, and what could not be imported.
     tasks: list[TaskRef] = []
     problems: list[str] = []
 
@@ -193,7 +193,7 @@ async def run_worker(settings: Settings) -> signal.Signals | None:
 
 
 async def run_dev(settings: Settings, *, on_ready: OnReady, log_hook: Hook) -> signal.Signals | None:
-    """Node and worker in one process until a signal comes; raises ``INVALID_APP`` if the app has no task."""
+    """Node and worker in one process until a signal comes; raises ``INVALID_APP`` as a worker does."""
     signals = StopSignals(asyncio.get_running_loop())
     clock = SystemClock()
     network = InProcessNetwork()
@@ -211,9 +211,8 @@ async def run_dev(settings: Settings, *, on_ready: OnReady, log_hook: Hook) -> s
 
             async def when_connected() -> None:
                 known = supervisor.known_tasks
-                if known.problems and not known.declarations:
-                    raise UserError("INVALID_APP", "; ".join(known.problems), field="APP")
-                await on_ready(msgspec.structs.replace(running, tasks=known.tasks, problems=known.problems))
+                declared = [decode_definition(encoded).ref for encoded in known.declarations]
+                await on_ready(msgspec.structs.replace(running, tasks=declared, problems=known.problems))
 
             return await _supervise(supervisor, signals, when_connected=when_connected)
     finally:

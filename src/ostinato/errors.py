@@ -57,12 +57,14 @@ CODES: dict[str, CodeEntry] = {
     "INSTANCE_NOT_TERMINAL": CodeEntry(
         EXIT_CONFLICT, "The instance has not ended, so it cannot be replayed."
     ),
-    "TASK_DISABLED": CodeEntry(EXIT_CONFLICT, "The task is disabled and accepts no submissions."),
+    "TASK_DISABLED": CodeEntry(EXIT_CONFLICT, "The task is disabled and accepts no submissions or replays."),
     "NODE_ALREADY_RUNNING": CodeEntry(EXIT_CONFLICT, "Another scheduler node has this SQLite database."),
     "PORT_IN_USE": CodeEntry(EXIT_CONFLICT, "The address to listen on is taken."),
     "RESULT_NOT_READY": CodeEntry(EXIT_FAILED, "The instance did not end within the time given."),
     "INSTANCE_FAILED": CodeEntry(EXIT_FAILED, "The instance ended without success, so it has no result."),
-    "DATABASE_UNAVAILABLE": CodeEntry(EXIT_UNREACHABLE, "The database did not answer in time."),
+    "DATABASE_UNAVAILABLE": CodeEntry(
+        EXIT_UNREACHABLE, "The database is not there, or did not answer in time."
+    ),
     "DATABASE_FULL": CodeEntry(EXIT_UNREACHABLE, "The database's disk is full."),
     "DATABASE_UNUSABLE": CodeEntry(EXIT_BAD_INPUT, "The database is corrupt, read-only or not Ostinato's."),
     "SCHEMA_VERSION": CodeEntry(EXIT_BAD_INPUT, "The database was made by a newer version of Ostinato."),

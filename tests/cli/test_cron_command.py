@@ -37,10 +37,10 @@ def test_expression_or_zone_that_is_none_ends_with_2_and_names_the_field(
 ) -> None:
     result = invoke(*_arguments(case, 5))
     assert (result.exit_code, result.stdout) == (2, "")
-    code, field, *_ = result.stderr.removeprefix("ostinato: ").split(": ")
+    told = json.loads(result.stderr)["error"]
     fields = ("cron", "second", "minute", "hour", "day", "month", "weekday", "timezone")
-    assert code in ("INVALID_CRON", "INVALID_TIMEZONE")
-    assert field.startswith(fields), result.stderr
+    assert told["code"] in ("INVALID_CRON", "INVALID_TIMEZONE")
+    assert told["field"].startswith(fields), result.stderr
 
 
 def test_without_json_there_is_one_fire_a_line(invoke: Invoke) -> None:
@@ -69,6 +69,13 @@ def test_wrong_option_is_refused_and_named(invoke: Invoke, option: str, value: s
     assert (
         result.stderr.startswith(f"ostinato: {code}: {option.removeprefix('--')}") or option in result.stderr
     )
+
+
+def test_instant_without_offset_is_shown_with_one(invoke: Invoke) -> None:
+    result = invoke("cron", "next", "@daily", "--start", "2026-03-27")
+    assert result.exit_code == 2
+    assert "write 2026-03-27T00:00:00+01:00" in result.stderr
+    assert "datetime" not in result.stderr
 
 
 def test_as_a_process_it_loads_neither_database_nor_wire(execute: Execute) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
@@ -79,6 +80,32 @@ def test_c195_reader_that_has_seen_enough_is_no_error(tmp_path: object) -> None:
         result = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
         assert (result.returncode, result.stderr) == (0, "")
         assert result.stdout.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [["--json", "cron", "next", "x"], ["cron", "next", "x", "--json"]])
+def test_with_json_an_error_is_an_object_on_stderr(execute: Execute, arguments: list[str]) -> None:
+    result = execute(*arguments)
+    assert (result.returncode, result.stdout) == (2, "")
+    told = json.loads(result.stderr)["error"]
+    assert list(told) == ["code", "message", "field", "hint"]
+    assert (told["code"], told["field"]) == ("INVALID_CRON", "cron")
+
+
+@pytest.mark.parametrize("arguments", [["dev", "nope.py"], ["dev", "nope"], ["worker", "--app", "nope.py"]])
+def test_app_that_does_not_exist_is_found_out_before_anything_starts(
+    execute: Execute, arguments: list[str]
+) -> None:
+    result = execute(*arguments)
+    assert result.returncode == 2
+    assert result.stderr.startswith("ostinato: INVALID_APP: ")
+    assert "nope" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_help_of_task_names_its_verbs(execute: Execute) -> None:
+    text = execute("task", "--help").stdout
+    verbs = text.partition("Tasks: ")[2].partition(".")[0].split(", ")
+    assert [verb for verb in map(str.strip, verbs) if f"\n  {verb} " not in text] == []
 
 
 @pytest.mark.parametrize("locale", [{"LANG": "C"}, {"LC_ALL": "C", "PYTHONIOENCODING": "ascii"}])

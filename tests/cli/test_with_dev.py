@@ -30,7 +30,7 @@ def _failed(dev: Dev, task: str) -> str:
 
 def test_dev_says_which_tasks_it_found_and_when_each_fires_next(dev: Dev) -> None:
     fires = {task["name"]: task["next"] for task in dev.said["tasks"]}
-    assert set(fires) == {"add", "flaky", "closed", "endless"}
+    assert set(fires) == {"add", "flaky", "closed", "endless", "noisy"}
     assert fires["add"].endswith("Z")
     assert fires["closed"] is None
     assert dev.said["problems"] == []
@@ -49,7 +49,13 @@ def test_second_node_on_the_same_database_is_a_conflict(dev: Dev) -> None:
 
 
 def test_tasks_are_listed_and_shown_with_their_policy(dev: Dev) -> None:
-    assert {task["name"] for task in dev.json("task", "list")} == {"add", "flaky", "closed", "endless"}
+    assert {task["name"] for task in dev.json("task", "list")} == {
+        "add",
+        "flaky",
+        "closed",
+        "endless",
+        "noisy",
+    }
     shown = dev.json("task", "show", "flaky")
     assert (shown["retry"]["backoff"], shown["retry"]["max_retry"]) == ("fixed", 1)
     people = dev.run("task", "show", "add").stdout
@@ -132,6 +138,36 @@ def test_show_tells_the_story_of_each_attempt_and_which_rule_decided(dev: Dev) -
     assert shown["attempts"][0]["next_due"].endswith("Z")
 
 
+def test_story_shows_payload_result_and_what_a_failed_command_wrote_last(dev: Dev) -> None:
+    waited = dev.run("task", "trigger", "add", "--payload", '{"first": 2}', "--wait", "--json")
+    told = dev.run("instance", "show", json.loads(waited.stdout)["id"]).stdout
+    assert 'payload  {"first": 2}\n' in told
+    assert "result   3\n" in told
+    identity = _failed(dev, "noisy")
+    told = dev.run("instance", "show", identity).stdout
+    assert "    stderr  one\n    stderr  two\n" in told
+    assert f"logs: ostinato instance logs {identity}" in told
+
+
+def test_wait_tells_each_failure_that_is_tried_again(dev: Dev) -> None:
+    waited = dev.run("task", "trigger", "flaky", "--wait")
+    assert waited.returncode == 1
+    assert "attempt 1 failed: ECONNREFUSED: " in waited.stderr
+    assert "; the next is due at 20" in waited.stderr
+
+
+def test_script_can_page_through_instances(dev: Dev) -> None:
+    for _ in range(2):
+        dev.json("task", "trigger", "add")
+    first = dev.run("instance", "list", "--limit", "1", "--json")
+    cursor = json.loads(first.stderr)["cursor"]
+    second = dev.json("instance", "list", "--limit", "1", "--cursor", cursor)
+    every = dev.json("instance", "list", "--all")
+    shown = [json.loads(first.stdout)[0]["id"], second[0]["id"]]
+    assert [instance["id"] for instance in every[:2]] == shown
+    assert len(every) > 2
+
+
 def test_logs_show_what_was_written_with_nothing_that_a_terminal_obeys(dev: Dev) -> None:
     ended = json.loads(
         dev.run("task", "trigger", "add", "--payload", '{"first": 1}', "--wait", "--json").stdout
@@ -163,6 +199,10 @@ def test_retry_runs_an_ended_instance_again_and_cancel_refuses_it(dev: Dev) -> N
 def test_paused_task_is_shown_as_paused_until_it_is_resumed(dev: Dev) -> None:
     assert "is paused" in dev.run("task", "pause", "closed").stdout
     assert dev.json("task", "show", "closed")["paused"] is True
+    assert dev.run("task", "pause", "add").returncode == 0
+    (line,) = [row for row in dev.run("task", "list").stdout.splitlines() if row.startswith("add ")]
+    assert line.split()[2:4] == ["paused", "-"]
+    assert dev.run("task", "resume", "add").returncode == 0
     assert dev.run("task", "resume", "closed").returncode == 0
     assert dev.json("task", "show", "closed")["paused"] is False
 
@@ -212,6 +252,9 @@ def test_interrupted_dev_ends_with_130_and_leaves_no_process_and_requests_find_n
         asked = dev.run("instance", "retry", identity)
         assert asked.returncode == 3
         assert "no scheduler is running" in asked.stderr
+        waiting = dev.json("task", "trigger", "add")["instance_id"]
+        told = dev.run("instance", "show", waiting).stdout
+        assert "next: no scheduler is running; attempt 1" in told
 
 
 @pytest.mark.parametrize("text", ["import nosuchmodule", "x = 1", "app = 1"])

@@ -33,6 +33,8 @@ WRONG: list[tuple[dict[str, object], str, str]] = [
     ({"priority": 10}, "INVALID_VALUE", "priority"),
     ({"priority": -1}, "INVALID_VALUE", "priority"),
     ({"priority": True}, "INVALID_VALUE", "priority"),
+    ({"priority": 1.5}, "INVALID_VALUE", "priority"),
+    ({"priority": "5"}, "INVALID_VALUE", "priority"),
     ({"overlap": "maybe"}, "INVALID_VALUE", "overlap"),
     ({"queue_bound": 0}, "INVALID_VALUE", "queue_bound"),
     ({"timeout_us": 0}, "INVALID_DURATION", "timeout"),
@@ -54,6 +56,11 @@ WRONG: list[tuple[dict[str, object], str, str]] = [
     ({"executor": HttpSpec("get", "http://x")}, "INVALID_VALUE", "http.method"),
     ({"executor": HttpSpec("GET", "ftp://x")}, "INVALID_VALUE", "http.url"),
     ({"executor": HttpSpec("GET", "http://x y")}, "INVALID_VALUE", "http.url"),
+    ({"executor": HttpSpec("GET", "http://x:99999/")}, "INVALID_VALUE", "http.url"),
+    ({"executor": HttpSpec("GET", "http://x:0/")}, "INVALID_VALUE", "http.url"),
+    ({"executor": HttpSpec("GET", "http://x:port/")}, "INVALID_VALUE", "http.url"),
+    ({"executor": HttpSpec("GET", "http://[::1/")}, "INVALID_VALUE", "http.url"),
+    ({"executor": HttpSpec("GET", "http:///path")}, "INVALID_VALUE", "http.url"),
     (
         {"executor": HttpSpec("GET", "http://x", headers={"A": "b\r\nc"})},
         "INVALID_VALUE",
@@ -90,6 +97,16 @@ def test_a_wrong_definition_is_refused_and_its_field_named(
     assert (caught.value.code, caught.value.field) == (code, field)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("Content-Length", "3"), ("transfer-encoding", "chunked"), ("A", "caf\u00e9"), ("A", " b")],
+)
+def test_a_header_that_no_request_could_be_sent_with_is_refused(name: str, value: str) -> None:
+    with pytest.raises(UserError) as caught:
+        validate_definition(definition(executor=HttpSpec("POST", "http://x", headers={name: value})))
+    assert (caught.value.code, caught.value.field) == ("INVALID_VALUE", f"http.headers.{name}")
+
+
 def test_a_task_without_triggers_may_leave_required_parameters_to_its_submitters() -> None:
     async def story() -> None:
         executor = PythonSpec("m:f", parameters=(Parameter("day"), Parameter("force", required=False)))
@@ -105,6 +122,13 @@ def test_c157_a_key_that_no_store_could_hold_is_refused(key: str) -> None:
     with pytest.raises(UserError) as caught:
         validate_key(key)
     assert (caught.value.code, caught.value.field) == ("INVALID_NAME", "key")
+
+
+@pytest.mark.parametrize("key", [" ", "\u3000 ", 5, 0, b"k", None])
+def test_a_key_that_shows_nothing_or_is_no_text_is_refused(key: object) -> None:
+    with pytest.raises(UserError) as caught:
+        validate_key(key)
+    assert (caught.value.code, caught.value.field) == ("INVALID_VALUE", "key")
 
 
 def test_c041_applying_the_same_definition_again_makes_no_new_version() -> None:

@@ -9,15 +9,18 @@ from support.cluster import ADDRESS, Cluster, python_task
 from support.scripted_worker import HEARTBEAT_US, Script, ScriptedWorker
 
 from ostinato.control.cancel import cancel
-from ostinato.control.explain import Story, story
+from ostinato.control.explain import AttemptStory, Story, story, tell
+from ostinato.control.queries import scheduler_is_running
 from ostinato.control.replay import replay
 from ostinato.control.requests import Asker, require_ok
 from ostinato.control.story_text import story_lines
 from ostinato.core.definition import TaskDefinition
 from ostinato.core.failure.failure import Cause, Failure, safe_failure
 from ostinato.core.instants import SECOND
+from ostinato.core.model import Instance
 from ostinato.core.retry.policy import RetryPolicy
 from ostinato.core.states import State
+from ostinato.store.batches import NodeRow
 from ostinato.testing.virtual_clock import run_virtual
 
 TASK = python_task(retry=RetryPolicy(interval_us=5 * SECOND, max_retry=2, retry_on=("ECONNREFUSED",)))
@@ -148,6 +151,75 @@ def test_running_cancelled_and_replayed_are_told_in_order() -> None:
         await cluster.stop()
 
     run_virtual(play())
+
+
+def test_without_a_scheduler_the_story_says_so_instead_of_a_due_time_that_passes() -> None:
+    async def play() -> None:
+        cluster, worker = await cluster_with(lambda item: None)
+        identity = await cluster.submit(TASK)
+        later = await cluster.submit(TASK)
+        await cluster.until(lambda: _is(bool(worker.running)))
+        assert await scheduler_is_running(cluster.store, clock=cluster.clock)
+        alone = await story(cluster.store, identity, scheduler_runs=False)
+        assert alone.next == ("attempt 1 was started on scripted; no scheduler is running to take its result")
+        await worker.disconnect()
+        await cluster.stop()
+        assert not await scheduler_is_running(cluster.store, clock=cluster.clock)
+        if (await cluster.instance(later)).state is State.PENDING:
+            alone = await story(cluster.store, later, scheduler_runs=False)
+            assert alone.next.startswith("no scheduler is running; attempt 1, due at ")
+
+    run_virtual(play())
+
+
+def test_node_that_was_killed_is_no_running_scheduler_although_its_row_stays() -> None:
+    async def play() -> None:
+        cluster = Cluster()
+        await cluster.store.open()
+        await cluster.store.register_node(NodeRow("killed", 7, "nowhere", 0))
+        assert await cluster.store.nodes()
+        assert not await scheduler_is_running(cluster.store, clock=cluster.clock)
+
+    run_virtual(play())
+
+
+def _told_story(**changes: object) -> Story:
+    instance = Instance(
+        id="i1",
+        partition=0,
+        namespace="n",
+        task="t",
+        task_version=1,
+        priority=5,
+        created_us=0,
+        due_us=0,
+        state=State.SUCCESS,
+    )
+    told = tell(instance, [], definition=None, task=None)
+    return msgspec.structs.replace(told, **changes)
+
+
+def test_a_run_below_a_millisecond_and_clocks_that_differ_are_told_sensibly() -> None:
+    attempt = AttemptStory(
+        number=1,
+        generation=1,
+        attempt_id="a",
+        worker="w",
+        started_us=5 * SECOND,
+        ended_us=5 * SECOND + 400,
+        ended="success",
+    )
+    text = "\n".join(story_lines(_told_story(finished_us=4 * SECOND, attempts=[attempt])))
+    assert "attempt 1 on w: success after <1ms" in text
+    assert "ended    1970-01-01T00:00:05.000400Z, 5s after its creation" in text
+
+
+def test_payload_and_result_are_one_line_each_and_cut_where_they_are_long() -> None:
+    lines = story_lines(_told_story(payload='{\n  "a": 1\n}', result='"' + "x" * 600 + '"'))
+    assert 'payload  { "a": 1 }' in lines
+    (result,) = [line for line in lines if line.startswith("result ")]
+    assert result.endswith("x… (602 characters; --json shows all)")
+    assert len(result) < 600
 
 
 async def _is(value: bool) -> bool:

@@ -76,6 +76,22 @@ def test_an_instance_that_has_ended_is_not_cancelled_but_may_be_replayed() -> No
     run_virtual(story())
 
 
+def test_an_instance_of_a_disabled_task_is_not_replayed() -> None:
+    async def story() -> None:
+        cluster = Cluster()
+        await cluster.start(TASK)
+        identity = await cluster.submit(TASK)
+        await cancel(cluster.store, [identity], asker=asker_of(cluster))
+        require_ok(await set_task_flag(cluster.store, REF, verb="disable", asker=asker_of(cluster)))
+        with pytest.raises(ConflictError) as caught:
+            await replay(cluster.store, [identity], asker=asker_of(cluster))
+        assert (caught.value.code, caught.value.subject) == ("TASK_DISABLED", str(REF))
+        assert (await get_instance(cluster.store, identity)).generation == 1
+        await cluster.stop()
+
+    run_virtual(story())
+
+
 def test_a_live_instance_is_not_replayed() -> None:
     async def story() -> None:
         cluster = Cluster()

@@ -50,7 +50,12 @@ def test_first_task_of_the_readme_is_an_app_that_can_be_registered(tmp_path: Pat
     assert block is not None
     (tmp_path / "shop.py").write_text(block[1], encoding="utf-8")
     app = runpy.run_path(str(tmp_path / "shop.py"))["app"]
-    assert [definition.name for definition in app.definitions()] == ["fetch_prices", "backup", "ping"]
+    assert [definition.name for definition in app.definitions()] == [
+        "greet",
+        "fetch_prices",
+        "backup",
+        "ping",
+    ]
 
 
 @pytest.mark.parametrize("path", ["README.md", "CONTRIBUTING.md"])

@@ -122,8 +122,15 @@ def test_text_line_is_readable_and_leaves_out_what_does_not_apply() -> None:
     line = stream.getvalue().rstrip()
     assert line.startswith("2026-01-01T00:00:00.000Z INFO    retry_decided")
     assert 'sentence="code HTTP_503 is on retry_on"' in line
-    assert "due_us=2026-01-01T00:00:00Z" in line
+    assert "due=2026-01-01T00:00:00Z" in line
     assert "error_message" not in line
+
+
+def test_duration_in_text_has_a_unit_and_no_suffix_of_another() -> None:
+    stream = _configured("text")
+    logging.getLogger("x").warning("slow", extra={"lag_us": 12_300, "group_us": "a few"})
+    assert "lag=12.3ms" in stream.getvalue()
+    assert 'group_us="a few"' in stream.getvalue()
 
 
 def test_routine_success_is_quiet_unless_asked_for_and_failures_are_loud() -> None:

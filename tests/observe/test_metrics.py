@@ -6,7 +6,7 @@ import re
 
 import pytest
 from house.project import ROOT
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, generate_latest
 
 from ostinato.observe import records
 from ostinato.observe.metrics import OTHER, MetricsHook
@@ -31,6 +31,12 @@ def test_attempts_are_counted_by_outcome_category_and_code(registry: CollectorRe
     assert registry.get_sample_value("ostinato_attempt_errors_total", {"code": "HTTP_503"}) == 1
     assert registry.get_sample_value("ostinato_run_seconds_sum") == 2
     assert registry.get_sample_value("ostinato_run_seconds_count") == 1
+
+
+def test_no_series_tells_when_it_was_created(registry: CollectorRegistry) -> None:
+    hook = MetricsHook(registry)
+    hook.on(_ended(run_us=2_000_000))
+    assert "_created" not in generate_latest(registry).decode()
 
 
 def test_retries_are_counted_by_the_rule_that_decided(registry: CollectorRegistry) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -175,6 +176,48 @@ def test_an_http_address_is_refused_and_its_source_named(monkeypatch: pytest.Mon
     assert caught.value.field == "OSTINATO_URL"
 
 
+def test_a_database_that_does_not_exist_is_refused_by_its_path_and_made_by_apply_alone(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "shop.db"
+    app = App("shop", f"sqlite:///{path}")
+
+    @app.task
+    def report(day: int) -> None: ...
+
+    with pytest.raises(UnavailableError, match=re.escape(f"there is no database {path}")) as caught:
+        report.submit(1)
+    assert (caught.value.code, caught.value.field) == ("DATABASE_UNAVAILABLE", "url")
+    assert "app.apply()" in caught.value.hint
+    with pytest.raises(UnavailableError):
+        app.handle("none").status()
+    assert not path.exists()
+    app.apply()
+    assert report.submit(1).status() == "pending"
+    app.close()
+    path.rename(tmp_path / "elsewhere.db")
+    with pytest.raises(UnavailableError):
+        report.submit(2)
+    app.close()
+
+
+async def test_apply_async_makes_the_database_too(tmp_path: Path) -> None:
+    app = App("shop", f"sqlite:///{tmp_path}/shop.db")
+    assert await app.apply_async() == []
+    app.close()
+    assert (tmp_path / "shop.db").exists()
+
+
+def test_a_missing_database_names_the_variable_that_named_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OSTINATO_URL", raising=False)
+    monkeypatch.setenv("OSTINATO_DATABASE", "sqlite:////nowhere/shop.db")
+    app = App("shop")
+    with pytest.raises(UnavailableError, match=r"/nowhere/shop\.db") as caught:
+        app.submit("report")
+    assert caught.value.field == "OSTINATO_DATABASE"
+    app.close()
+
+
 Runner = Callable[[str], "subprocess.CompletedProcess[str]"]
 
 
@@ -216,6 +259,7 @@ def test_a_process_ends_without_a_word_though_nothing_was_closed(run: Runner) ->
         "app = App('shop')\n"
         "@app.task\n"
         "def report(day: int) -> None: ...\n"
+        "app.apply()\n"
         "print(report.submit(1).status(), len(app.submit_many(report, [{'day': 2}] * 3)))\n"
     )
     assert (done.stdout, done.stderr, done.returncode) == ("pending 3\n", "", 0)
@@ -228,6 +272,7 @@ def test_c081_forked_children_submit_and_end_without_a_word(run: Runner) -> None
         "app = App('shop')\n"
         "@app.task\n"
         "def report(day: int) -> None: ...\n"
+        "app.apply()\n"
         "report.submit(0)\n"
         "children = []\n"
         "for day in range(4):\n"

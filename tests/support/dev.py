@@ -31,6 +31,9 @@ async def flaky() -> None:
     raise ConnectionRefusedError("nobody listens")
 
 
+app.shell("noisy", "echo one >&2; echo two >&2; exit 3", retry=Retry.none())
+
+
 @app.task
 def closed() -> None:
     raise Permanent("the account is closed")

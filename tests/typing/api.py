@@ -26,6 +26,7 @@ from ostinato import (
     current_context,
     every,
 )
+from ostinato.sdk.results import HttpResult
 
 app = App("shop", url="sqlite:///shop.db", namespace="default")
 
@@ -79,8 +80,10 @@ assert_type(asynchronous_with_context.submit("today"), Handle[int])
 assert_type(app.submit("by.name", {"day": 1}, at=datetime(2026, 1, 1, tzinfo=UTC)), Handle[Any])
 assert_type(app.submit_many(bare, [{"day": "a"}, Submission({"day": "b"}, key="k")]), list[Handle[Any]])
 assert_type(
-    app.shell("backup", ["pg_dump"], env={"A": "b"}, grace="10s").submit(database="x"), Handle[object]
+    app.shell("backup", ["pg_dump"], env={"A": "b"}, grace="10s").submit(database="x").result()["exit_code"],
+    int,
 )
+assert_type(app.http("poke", "GET", url="https://example.com").options(delay=1).submit(), Handle[HttpResult])
 assert_type(app.http("ping", "POST", url="https://example.com", read_timeout=1).name, str)
 assert_type(Retry.delays([1, "10s"], retry_on=[OSError, "HTTP_5*"]), RetryPolicy)
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import socket
 import struct
+import tracemalloc
+import zlib
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -20,8 +23,34 @@ from ostinato.core.definition import HttpSpec
 from ostinato.core.failure.failure import Failure
 from ostinato.core.instants import MILLISECOND, SECOND
 from ostinato.testing.contracts.executor_harness import attempt_of, opened, task_spec
-from ostinato.worker.executors.http import BODY_BYTES_MAX, HttpExecutor, is_success
+from ostinato.worker.executors.http import HttpExecutor, is_success
+from ostinato.worker.executors.http_body import BODY_BYTES_MAX, decoded_body, text_of
 from ostinato.worker.executors.protocol import AttemptFinished, AttemptStart
+
+GOOD = b'{"found": [1, 2]}'
+BOMB_BYTES = 50 * BODY_BYTES_MAX
+
+
+def bomb() -> bytes:
+    """Zeros, compressed twice: some hundred bytes that stand for 50 MiB."""
+    packer = zlib.compressobj(9, wbits=31)
+    parts = [packer.compress(bytes(BODY_BYTES_MAX)) for _ in range(BOMB_BYTES // BODY_BYTES_MAX)]
+    return gzip.compress(b"".join([*parts, packer.flush()]))
+
+
+CODED = {
+    "gzip": ("gzip", gzip.compress(GOOD)),
+    "gzip-members": ("x-gzip", gzip.compress(GOOD[:5]) + gzip.compress(GOOD[5:])),
+    "gzip-twice": ("gzip, identity, GZIP", gzip.compress(gzip.compress(GOOD))),
+    "deflate": ("deflate", zlib.compress(GOOD)),
+    "deflate-raw": ("deflate", zlib.compress(GOOD)[2:-4]),
+    "gzip-empty": ("gzip", b""),
+    "bomb": ("gzip, gzip", bomb()),
+    "half": ("gzip", gzip.compress(GOOD)[:-12]),
+    "broken": ("gzip", b"this is not gzip"),
+    "unknown": ("br", b"whatever"),
+    "deep": (", ".join(["gzip"] * 500), b"whatever"),
+}
 
 
 class Server:
@@ -74,6 +103,13 @@ class Server:
             self.send(request, 200, "caf\u00e9\0".encode(), {"Content-Type": "text/plain; charset=utf-8"})
         elif name == "large":
             self.send(request, 200, b"\x01" * (3 * BODY_BYTES_MAX), {})
+        elif name.startswith("charset/"):
+            content_type = f"text/plain; charset={name.removeprefix('charset/')}"
+            self.send(request, 200, b"caf\xc3\xa9 \xff", {"Content-Type": content_type})
+        elif name in CODED:
+            encoding, body = CODED[name]
+            headers = {"Content-Encoding": encoding, "Content-Type": "application/json"}
+            self.send(request, 200, body, headers)
         elif name == "bad-json":
             self.send(request, 200, b"{nope", {"Content-Type": "application/json"})
         elif name == "cookie":
@@ -163,6 +199,87 @@ async def test_a_large_answer_is_cut_so_that_the_result_fits(server: Server) -> 
     assert finished.result is not None
     assert len(finished.result) <= 1024 * 1024
     assert msgspec.json.decode(finished.result)["truncated"] is True
+
+
+@pytest.mark.parametrize(
+    "charset", ["bogus", "base64", "idna", "undefined", "punycode", "cp9999", "hex", "%00", "''", "utf-7"]
+)
+async def test_a_charset_that_is_none_does_not_fail_what_has_been_done(server: Server, charset: str) -> None:
+    result = await result_of(HttpSpec(method="POST", url=f"{server.url}/charset/{charset}"))
+    assert result == {"status": 200, "body": "caf\u00e9 \\xff"}
+
+
+@pytest.mark.parametrize("name", ["latin-1", "ISO-8859-1", '"windows-1252"'])
+def test_a_known_charset_is_used(name: str) -> None:
+    assert text_of(b"caf\xe9", content_type=f"text/plain; Charset={name}; x=y") == "caf\u00e9"
+
+
+@pytest.mark.parametrize("name", ["gzip", "gzip-members", "gzip-twice", "deflate", "deflate-raw"])
+async def test_a_compressed_answer_is_decoded_though_none_was_asked_for(server: Server, name: str) -> None:
+    server.requests.clear()
+    result = await result_of(HttpSpec(method="GET", url=f"{server.url}/{name}"))
+    assert result == {"status": 200, "body": {"found": [1, 2]}}
+    assert server.requests[0][2]["Accept-Encoding"] == "identity"
+
+
+async def test_an_answer_that_unpacks_without_end_is_cut_and_says_so(server: Server) -> None:
+    result = await result_of(HttpSpec(method="GET", url=f"{server.url}/bomb"))
+    assert result["truncated"] is True
+    assert len(result["body"]) < BODY_BYTES_MAX
+
+
+@pytest.mark.parametrize(
+    ("encodings", "raw"),
+    [
+        (["gzip", "gzip"], CODED["bomb"][1]),
+        (["gzip"], gzip.decompress(CODED["bomb"][1])),
+        (["deflate"], zlib.compress(bytes(BOMB_BYTES))),
+        (["gzip"], gzip.compress(b"") * 50_000),
+    ],
+    ids=["twice", "once", "deflate", "members"],
+)
+def test_no_body_takes_more_memory_than_a_few_times_the_bound(encodings: list[str], raw: bytes) -> None:
+    tracemalloc.start()
+    try:
+        body = decoded_body(raw, encodings=encodings)
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert not body.is_whole
+    assert len(body.content) <= BODY_BYTES_MAX
+    assert peak_bytes < 6 * BODY_BYTES_MAX
+
+
+def test_a_body_that_just_fits_is_whole() -> None:
+    for encode, name in ((gzip.compress, "gzip"), (zlib.compress, "deflate")):
+        fits, too_long = (encode(bytes(BODY_BYTES_MAX + more)) for more in (0, 1))
+        assert decoded_body(fits, encodings=[name]) == (bytes(BODY_BYTES_MAX), True, None)
+        assert decoded_body(too_long, encodings=[name]) == (bytes(BODY_BYTES_MAX), False, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("broken", "the body is not valid gzip"),
+        ("unknown", "the body's content encoding 'br' is not known"),
+        ("deep", "the body is encoded 500 times, at most 4 are decoded"),
+    ],
+)
+async def test_a_body_that_cannot_be_decoded_is_left_out_of_a_success(
+    server: Server, name: str, problem: str
+) -> None:
+    result = await result_of(HttpSpec(method="POST", url=f"{server.url}/{name}"))
+    assert result == {"status": 200, "body": "", "undecoded": problem}
+    failure = await failure_of(HttpSpec(method="GET", url=f"{server.url}/{name}", success_status=("201",)))
+    assert failure.detail == f"[{problem}]"
+
+
+async def test_a_compressed_answer_may_be_empty_or_end_early(server: Server) -> None:
+    assert await result_of(HttpSpec(method="GET", url=f"{server.url}/gzip-empty")) == {
+        "status": 200,
+        "body": "",
+    }
+    assert (await result_of(HttpSpec(method="GET", url=f"{server.url}/half")))["truncated"] is True
 
 
 async def test_a_status_of_the_tasks_own_list_is_a_success(server: Server) -> None:

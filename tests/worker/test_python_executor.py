@@ -298,7 +298,7 @@ async def test_a_loop_process_killed_from_outside_fails_all_that_ran_in_it(app_f
         os.kill(executor.loop_process_id, signal.SIGKILL)
         for start in starts:
             finished = await sink.end_of(start.assignment.attempt_id)
-            assert failure_of(finished).code == "SIGNAL_9"
+            assert (failure_of(finished).code, failure_of(finished).category) == ("SIGNAL_9", "lost")
             assert not finished.collateral
         assert (await end(pair, an_async("async_add"), b'{"a": 1, "b": 1}')).result == b"2"
 
@@ -398,6 +398,16 @@ async def test_an_app_that_cannot_be_imported_is_named_with_the_reason_and_the_r
     assert "no_such_library" in problem
     assert "line 3" in problem
     assert finished.result == b"2"
+
+
+async def test_a_wrong_declaration_is_placed_in_the_users_file_not_in_ours(tmp_path: Path) -> None:
+    path = tmp_path / "wrong_tasks.py"
+    path.write_text(
+        "from ostinato import App\n\napp = App('wrong')\napp.shell('backup', 'true', priority=17)\n"
+    )
+    async with python(path, slots=0) as (executor, _):
+        (problem,) = executor.known_tasks.problems
+    assert problem.endswith(f"({path}, line 4)")
 
 
 @pytest.mark.parametrize(

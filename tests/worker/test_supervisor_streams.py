@@ -86,6 +86,26 @@ def test_declarations_are_sent_until_a_node_has_them() -> None:
     on_virtual_time(story)
 
 
+def test_scheduler_that_stays_away_is_a_warning_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    async def story(made: Cluster) -> None:
+        for minutes in (3, 1):
+            await made.pass_time(SECOND)
+            caplog.clear()
+            await made.node.kill()
+            await made.pass_time(minutes * MINUTE)
+            told = [(record.msg, record.levelname) for record in caplog.records]
+            assert told[0] == ("scheduler_lost", "WARNING")
+            assert told[1] == ("scheduler_unreachable", "WARNING")
+            assert told.count(("scheduler_lost", "WARNING")) == 1
+            assert minutes - 1 <= told.count(("scheduler_unreachable", "WARNING")) <= minutes
+            assert told.count(("scheduler_unreachable", "DEBUG")) > minutes
+            await made.node.restart()
+            await made.pass_time(WORKER_LEASE_US)
+
+    caplog.set_level("DEBUG", logger="ostinato.worker")
+    on_virtual_time(story)
+
+
 def test_reconnecting_backs_off_with_jitter_to_at_most_a_sixth_of_the_worker_lease() -> None:
     async def story(made: Cluster) -> None:
         transport = made.worker._transport

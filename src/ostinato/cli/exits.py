@@ -9,24 +9,30 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 import typer
 
-from ostinato.cli.output import complain
-from ostinato.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, OstinatoError
+from ostinato.cli.output import complain, note_json
+from ostinato.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, InternalError, OstinatoError
 
 
 @contextmanager
-def translated_errors() -> Generator[None, None, None]:
-    """Turn whatever the block raises into an exit code and, on stderr, what a person needs to know."""
+def translated_errors(*, in_json: Callable[[], bool] = lambda: False) -> Generator[None, None, None]:
+    """Turn whatever the block raises into an exit code and, on stderr, what a person needs to know.
+
+    `in_json` is asked after an error, when options have been read: whether a program wants to know it.
+    """
     try:
         yield
         sys.stdout.flush()
     except OstinatoError as error:
         show_traceback_on_demand()
-        complain(f"{error.code}: {error}")
+        if in_json():
+            complain_json(error)
+        else:
+            complain(f"{error.code}: {error}")
         raise typer.Exit(error.exit_code) from None
     except KeyboardInterrupt:
         raise typer.Exit(EXIT_INTERRUPTED) from None
@@ -40,11 +46,30 @@ def translated_errors() -> Generator[None, None, None]:
         if is_usage_error(error):
             raise
         show_traceback_on_demand()
-        complain(
-            f"INTERNAL: {type(error).__name__}: {error} (this is a bug in Ostinato, please report it; "
-            "OSTINATO_DEBUG=1 shows where it happened)"
+        bug = InternalError(
+            "INTERNAL",
+            f"{type(error).__name__}: {error}",
+            hint="this is a bug in Ostinato, please report it; OSTINATO_DEBUG=1 shows where it happened",
         )
+        if in_json():
+            complain_json(bug)
+        else:
+            complain(f"{bug.code}: {bug}")
         raise typer.Exit(EXIT_FAILED) from None
+
+
+def complain_json(error: OstinatoError) -> None:
+    """What went wrong as one line of JSON on stderr; a field or hint that there is not is null."""
+    note_json(
+        {
+            "error": {
+                "code": error.code,
+                "message": error.message,
+                "field": error.field or None,
+                "hint": error.hint or None,
+            }
+        }
+    )
 
 
 def is_usage_error(error: Exception) -> bool:

@@ -9,7 +9,7 @@ from typer.core import TyperGroup
 
 from ostinato.cli.commands import cron, instance, instance_acts, run, task, task_acts, version
 from ostinato.cli.exits import translated_errors
-from ostinato.cli.options import DatabaseOption, JsonOption, NamespaceOption, remember
+from ostinato.cli.options import DatabaseOption, JsonOption, NamespaceOption, json_was_given, remember
 from ostinato.cli.output import prepare_streams
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ class _Root(TyperGroup):
     """Every command runs inside one translation of errors to exit codes."""
 
     def invoke(self, ctx: typer.Context) -> object:  # type: ignore[override]  # vendored click has another name
-        with translated_errors():
+        with translated_errors(in_json=lambda: json_was_given(ctx)):
             return super().invoke(ctx)
 
 
@@ -43,7 +43,8 @@ def _options(
     namespace: NamespaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    remember(context, database=database, namespace=namespace, as_json=as_json)
+    del as_json  # its callback has noted it
+    remember(context, database=database, namespace=namespace)
 
 
 app.command("dev")(run.dev)

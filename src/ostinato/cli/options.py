@@ -17,9 +17,25 @@ DatabaseOption = Annotated[
 NamespaceOption = Annotated[
     str | None, typer.Option("--namespace", "-n", help="Namespace of tasks and instances.", metavar="NAME")
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON on stdout.")]
-
 _AS_JSON = "as_json"
+
+
+def _note_json(context: typer.Context, given: object) -> object:
+    if given:
+        context.find_root().meta[_AS_JSON] = True
+    return given
+
+
+#: Read before the others, so that an error in any of them is told as JSON too.
+JsonOption = Annotated[
+    bool,
+    typer.Option(
+        "--json",
+        help="Write JSON on stdout, and an error as JSON on stderr.",
+        callback=_note_json,
+        is_eager=True,
+    ),
+]
 
 
 def remember(context: typer.Context, **given: object) -> None:
@@ -29,7 +45,12 @@ def remember(context: typer.Context, **given: object) -> None:
 
 def wants_json(context: typer.Context, *, as_json: bool) -> bool:
     """Whether ``--json`` was given, before or after the command's name."""
-    return as_json or bool(_before(context).get(_AS_JSON))
+    return as_json or json_was_given(context)
+
+
+def json_was_given(context: typer.Context) -> bool:
+    """As `wants_json`, for whoever does not have the command's own options."""
+    return bool(context.find_root().meta.get(_AS_JSON))
 
 
 def settings_of(context: typer.Context, **flags: object) -> Settings:
@@ -39,7 +60,7 @@ def settings_of(context: typer.Context, **flags: object) -> Settings:
     """
     from ostinato.settings import load_settings  # not at the top: `--help` and `cron` need none of it
 
-    before = {name: value for name, value in _before(context).items() if name != _AS_JSON}
+    before = _before(context)
     after = {name: value for name, value in flags.items() if value is not None}
     return load_settings({**before, **after}, os.environ, cwd=Path.cwd())
 

@@ -59,9 +59,18 @@ def note(text: str) -> None:
 
 def print_json(value: object) -> None:
     """One JSON document on stdout."""
-    whole = json.dumps(value, ensure_ascii=not _is_unicode(sys.stdout), indent=2, default=str)
+    typer.echo(_json_text(value, ascii_only=not _is_unicode(sys.stdout), indent=2))
+
+
+def note_json(value: object) -> None:
+    """One line of JSON on stderr, for programs."""
+    typer.echo(_json_text(value, ascii_only=True, indent=None), err=True)
+
+
+def _json_text(value: object, *, ascii_only: bool, indent: int | None) -> str:
+    whole = json.dumps(value, ensure_ascii=ascii_only, indent=indent, default=str)
     # Unsafe characters above ASCII only occur inside strings, where an escape means the same.
-    typer.echo(re.sub("[^\x00-\x7e]", lambda found: _json_escape(found[0]), whole))
+    return re.sub("[^\x00-\x7e]", lambda found: _json_escape(found[0]), whole)
 
 
 def _json_escape(character: str) -> str:

@@ -6,6 +6,9 @@ import asyncio
 import signal
 import sys
 from collections.abc import Coroutine
+from importlib.machinery import PathFinder
+from importlib.util import find_spec
+from pathlib import Path
 
 from ostinato.assembly import OnReady, Running
 from ostinato.cli.output import complain, print_json, print_table, safe, say
@@ -13,6 +16,7 @@ from ostinato.cli.views import instant
 from ostinato.control.queries import task_triggers
 from ostinato.core.instants import MILLISECOND, SECOND
 from ostinato.core.schedule.trigger import describe_trigger
+from ostinato.errors import UserError
 from ostinato.observe.logs import configure_logging
 from ostinato.settings import Settings
 from ostinato.store.batches import TriggerRow
@@ -34,6 +38,27 @@ def run_until_signal(
         ended_by = runner.run(work)
     if ended_by is signal.SIGINT:
         raise KeyboardInterrupt
+
+
+def require_app(apps: str, *, field: str) -> None:
+    """Raise ``INVALID_APP`` for a file or module that does not exist. Nothing is imported."""
+    for name in filter(None, (part.strip() for part in apps.split(","))):
+        place = name.partition(":")[0]
+        if place.endswith(".py"):
+            if not Path(place).is_file():
+                raise UserError("INVALID_APP", f"there is no file {place}", field=field)
+            continue
+        package = place.partition(".")[0]
+        # As the task processes, which also look into the directory that they start in.
+        if not package.isidentifier() or not (
+            PathFinder.find_spec(package, [str(Path.cwd())]) or find_spec(package)
+        ):
+            raise UserError(
+                "INVALID_APP",
+                f"there is no module {package}",
+                field=field,
+                hint="write module:attribute, path/file.py or path/file.py:attribute",
+            )
 
 
 def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:

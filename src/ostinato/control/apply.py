@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -36,6 +37,8 @@ QUEUE_BOUND_MAX = 100_000
 _OVERLAPS = ("allow", "forbid", "queue", "replace")
 _METHOD = re.compile(r"[A-Z]{1,20}", re.ASCII)
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)
+#: Set from the body: a second opinion would make the server wait for more, or take the rest as a request.
+_FRAMING_HEADERS = frozenset({"content-length", "transfer-encoding"})
 _VARIABLE_NAME = re.compile(r"[^=\x00]+")
 _STATUS = re.compile(r"[1-9]xx|[1-9]\d\d(-[1-9]\d\d)?", re.ASCII)
 
@@ -76,9 +79,11 @@ def validate_definition(definition: TaskDefinition) -> None:
 
 
 def validate_priority(priority: int, *, field: str = "priority") -> None:
-    """Raise ``INVALID_VALUE`` unless 0 to 9."""
-    if isinstance(priority, bool) or not 0 <= priority <= PRIORITY_MAX:
-        raise UserError("INVALID_VALUE", f"{priority} is not within 0 to {PRIORITY_MAX}", field=field)
+    """Raise ``INVALID_VALUE`` unless a whole number from 0 to 9."""
+    if type(priority) is not int or not 0 <= priority <= PRIORITY_MAX:
+        raise UserError(
+            "INVALID_VALUE", f"{priority!r} is not a whole number from 0 to {PRIORITY_MAX}", field=field
+        )
 
 
 def _validate_parts(definition: TaskDefinition) -> None:
@@ -185,10 +190,8 @@ def _validate_http(executor: HttpSpec) -> None:
     validate_text(executor.url, field="http.url")
     if not executor.url.startswith(("http://", "https://")) or any(map(str.isspace, executor.url)):
         raise _invalid(f"{executor.url!r} is not an http:// or https:// address", "http.url")
-    _validate_pairs(executor.headers, "http.headers", names=_HEADER_NAME)
-    for name, value in executor.headers.items():
-        if "\r" in value or "\n" in value:
-            raise _invalid("a header is one line", f"http.headers.{name}")
+    _validate_address(executor.url)
+    _validate_headers(executor.headers)
     _refuse_nul(executor.body, "http.body")
     if not executor.success_status:
         raise _invalid("no status would ever be a success", "http.success_status")
@@ -201,6 +204,37 @@ def _validate_http(executor: HttpSpec) -> None:
     ):
         if not MILLISECOND <= value_us <= DURATION_MAX_US:
             raise UserError("INVALID_DURATION", f"{format_duration(value_us)} is out of range", field=field)
+
+
+def _validate_address(url: str) -> None:
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        raise _invalid(f"{url!r} is not an address: {error}", "http.url") from None
+    if not parts.hostname:
+        raise _invalid(f"{url!r} names no host", "http.url")
+    if port == 0:
+        raise _invalid(f"{url!r} names port 0, which nobody can listen on", "http.url")
+
+
+def _validate_headers(headers: Mapping[str, str]) -> None:
+    """Refuse headers that no request could be sent with."""
+    _validate_pairs(headers, "http.headers", names=_HEADER_NAME)
+    for name, value in headers.items():
+        field = f"http.headers.{name}"
+        if name.lower() in _FRAMING_HEADERS:
+            raise _invalid(
+                "says where the request ends",
+                field,
+                hint="leave it out: it is made from the body that is sent",
+            )
+        if "\r" in value or "\n" in value:
+            raise _invalid("a header is one line", field)
+        if not value.isascii():
+            raise _invalid("holds a character that is not ASCII", field, hint="encode it, as %C3%A9")
+        if value != value.strip():
+            raise _invalid("begins or ends with white space", field)
 
 
 def _validate_pairs(pairs: Mapping[str, str], field: str, *, names: re.Pattern[str]) -> None:

@@ -10,13 +10,16 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ostinato.control.queries import get_instance
-from ostinato.core.definition import TaskDefinition, TaskRow
+from ostinato.control.queries import get_instance, read_output
+from ostinato.core.definition import ShellSpec, TaskDefinition, TaskRow
 from ostinato.core.failure.failure import Cause
 from ostinato.core.instants import format_instant
 from ostinato.core.model import HistoryKind, HistoryRow, Instance
 from ostinato.core.states import TERMINAL_STATES, Hold, State
 from ostinato.store.protocol import Store
+
+#: Last lines of what a failed command wrote to stderr that its story holds.
+_ERROR_LINES_MAX = 5
 
 #: How an attempt ended, by the kind of its row.
 _ENDINGS = {
@@ -55,6 +58,8 @@ class AttemptStory(msgspec.Struct, kw_only=True, frozen=True):
     next_due_us: int | None = None
     chain: tuple[Cause, ...] = ()
     traceback: str = ""
+    #: Last lines that a command wrote to stderr; of the newest attempt only, and only if it failed.
+    error_output: tuple[str, ...] = ()
 
 
 class EventStory(msgspec.Struct, kw_only=True, frozen=True):
@@ -85,6 +90,9 @@ class Story(msgspec.Struct, kw_only=True, frozen=True):
     fire_us: int | None
     expires_us: int | None
     finished_us: int | None
+    #: As JSON; the result is None unless it is a success.
+    payload: str
+    result: str | None
     #: Why it is in this state; empty on the uneventful path.
     reason: str
     #: Why it does not start although it is due; empty if it is not held.
@@ -102,14 +110,35 @@ class Story(msgspec.Struct, kw_only=True, frozen=True):
     events: list[EventStory]
 
 
-async def story(store: Store, instance_id: str) -> Story:
-    """The story of an instance. Raises ``INSTANCE_NOT_FOUND``."""
+async def story(store: Store, instance_id: str, *, scheduler_runs: bool = True) -> Story:
+    """The story of an instance; what comes next depends on whether a scheduler runs.
+
+    Raises ``INSTANCE_NOT_FOUND``.
+    """
     instance = await get_instance(store, instance_id)
     history = await store.history(instance_id)
     pinned = (instance.ref, instance.task_version)
     definition = (await store.load_definitions([pinned])).get(pinned)
     task = (await store.get_tasks([instance.ref])).get(instance.ref)
-    return tell(instance, history, definition=definition, task=task)
+    told = tell(instance, history, definition=definition, task=task, scheduler_runs=scheduler_runs)
+    if definition is None or not isinstance(definition.executor, ShellSpec):
+        return told
+    return await _with_error_output(store, told)
+
+
+async def _with_error_output(store: Store, told: Story) -> Story:
+    """`told` with the last words of the command that failed last: often all that says why."""
+    if not told.attempts or told.attempts[-1].ended != "failed":
+        return told
+    newest = told.attempts[-1]
+    written = [
+        chunk.text
+        async for chunk in read_output(store, told.id, after=(newest.number, -1))
+        if chunk.stream == "stderr" and chunk.attempt == newest.number
+    ]
+    last = tuple("".join(written).splitlines()[-_ERROR_LINES_MAX:])
+    newest = msgspec.structs.replace(newest, error_output=last)
+    return msgspec.structs.replace(told, attempts=[*told.attempts[:-1], newest])
 
 
 def tell(
@@ -118,6 +147,7 @@ def tell(
     *,
     definition: TaskDefinition | None,
     task: TaskRow | None,
+    scheduler_runs: bool = True,
 ) -> Story:
     """The story made of what the store knows; `definition` is the pinned one, None if it is gone."""
     policy = None if definition is None else definition.retry
@@ -135,9 +165,11 @@ def tell(
         fire_us=instance.fire_us,
         expires_us=instance.expires_us,
         finished_us=instance.finished_us,
+        payload=instance.payload.decode("utf-8", "replace"),
+        result=None if instance.result is None else instance.result.decode("utf-8", "replace"),
         reason=instance.reason,
         waits=_waits(instance),
-        next=_next(instance, task),
+        next=_next(instance, task) if scheduler_runs else _next_without_scheduler(instance),
         cancel_requested_us=instance.cancel_requested_us,
         cancel_reason=instance.cancel_reason,
         failures=instance.counters.failures,
@@ -235,3 +267,17 @@ def _next(instance: Instance, task: TaskRow | None) -> str:
     if instance.expires_us is not None:
         sentence += f"; it fails if it has not started by {format_instant(instance.expires_us)}"
     return sentence
+
+
+def _next_without_scheduler(instance: Instance) -> str:
+    if instance.state in TERMINAL_STATES:
+        return _next(instance, None)
+    if instance.state is State.RUNNING:
+        where = instance.worker_name or "a worker"
+        return (
+            f"attempt {instance.attempt} was started on {where}; no scheduler is running to take its result"
+        )
+    if instance.state is State.BLOCKED:
+        return "no scheduler is running; it starts once everything upstream has ended and one runs"
+    attempt, due = instance.attempt + 1, format_instant(instance.due_us)
+    return f"no scheduler is running; attempt {attempt}, due at {due}, starts when one does"

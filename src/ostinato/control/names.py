@@ -34,10 +34,17 @@ def validate_name(name: str, *, field: str) -> None:
         )
 
 
-def validate_key(key: str, *, field: str = "key") -> None:
-    """An idempotency key: any text without control characters. Raises ``INVALID_NAME``."""
+def validate_key(key: object, *, field: str = "key") -> None:
+    """An idempotency key: any text without control characters that shows something.
+
+    Raises ``INVALID_NAME``; ``INVALID_VALUE`` for what is no text or only white space.
+    """
+    if not isinstance(key, str):
+        raise UserError("INVALID_VALUE", f"a key is a text, not {type(key).__name__}", field=field)
     if not key:
         raise UserError("INVALID_NAME", "the key is empty", field=field, hint="leave it out for no key")
+    if key.isspace() and _CONTROL.search(key) is None:
+        raise UserError("INVALID_VALUE", "the key is only white space", field=field)
     _refuse_characters(key, _CONTROL, code="INVALID_NAME", field=field)
     if len(key.encode()) > KEY_BYTES_MAX:
         raise UserError("INVALID_NAME", f"more than {KEY_BYTES_MAX} bytes", field=field)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 
+from ostinato.clock import Clock
 from ostinato.control.names import validate_name
 from ostinato.control.submit import task_not_found
 from ostinato.core.definition import TaskRef, TaskRow
+from ostinato.core.instants import MILLISECOND, SECOND
 from ostinato.core.model import HistoryRow, Instance, OutputChunk
 from ostinato.errors import UserError
 from ostinato.store.batches import InstanceFilter, InstancePage, TriggerRow
@@ -14,6 +16,9 @@ from ostinato.store.protocol import Store
 
 PAGE_MAX = 1_000
 OUTPUT_CHUNKS_MAX = 500
+#: A node renews its counter once a second, so one that has not in so long is gone or frozen.
+RENEWAL_SEEN_US = 3 * SECOND
+_RENEWAL_POLL_US = 50 * MILLISECOND
 
 
 async def list_tasks(store: Store, namespace: str | None, *, limit: int | None = None) -> list[TaskRow]:
@@ -61,6 +66,18 @@ async def list_instances(
     return await store.list_instances(where, cursor=cursor, limit=limit)
 
 
+async def list_all_instances(
+    store: Store, where: InstanceFilter, *, cursor: str | None = None
+) -> InstancePage:
+    """As `list_instances`, all of them from `cursor` on."""
+    page = await list_instances(store, where, cursor=cursor, limit=PAGE_MAX)
+    found = list(page.instances)
+    while page.cursor is not None:
+        page = await list_instances(store, where, cursor=page.cursor, limit=PAGE_MAX)
+        found += page.instances
+    return InstancePage(found, None)
+
+
 async def get_instance(store: Store, instance_id: str) -> Instance:
     """One whole instance. Raises ``INSTANCE_NOT_FOUND``."""
     return (await get_instances(store, [instance_id]))[0]
@@ -103,3 +120,17 @@ async def read_output(
         if len(chunks) < OUTPUT_CHUNKS_MAX:
             return
         after = (chunks[-1].attempt, chunks[-1].sequence)
+
+
+async def scheduler_is_running(store: Store, *, clock: Clock) -> bool:
+    """Whether a node renews its row: known at once if there is none, else within a second, at most three.
+
+    The row of a node that was killed stays, so that only a renewal shows life.
+    """
+    before = {node.id: node.renewals for node in await store.nodes()}
+    deadline_us = clock.boot_us() + RENEWAL_SEEN_US
+    while before and clock.boot_us() < deadline_us:
+        await clock.sleep_until_us(clock.boot_us() + _RENEWAL_POLL_US)
+        if any(before.get(node.id) != node.renewals for node in await store.nodes()):
+            return True
+    return False

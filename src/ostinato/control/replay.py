@@ -9,7 +9,8 @@ import msgspec
 from ostinato.control.parameters import check_parameters
 from ostinato.control.queries import get_instances
 from ostinato.control.requests import Asker, ask, make_request, validate_reason
-from ostinato.core.definition import TaskDefinition, TaskRef
+from ostinato.control.submit import refuse_disabled
+from ostinato.core.definition import TaskDefinition, TaskRef, TaskRow
 from ostinato.core.model import Instance
 from ostinato.core.payload import check_json_object
 from ostinato.store.batches import RequestAnswer
@@ -29,15 +30,19 @@ async def replay(
 
     It pins the same version of the task again, or the newest with `latest`. `payload`, a JSON object,
     replaces the old one. An instance that has not ended is answered ``INSTANCE_NOT_TERMINAL``. Raises
-    ``INSTANCE_NOT_FOUND``, ``INVALID_PAYLOAD`` and ``PAYLOAD_TOO_LARGE`` before anything is asked, and as
-    `ask`. Source: design section 11, Versions.
+    ``INSTANCE_NOT_FOUND``, ``TASK_DISABLED``, ``INVALID_PAYLOAD`` and ``PAYLOAD_TOO_LARGE`` before anything
+    is asked, and as `ask`. Source: design section 11, Versions.
     """
     validate_reason(reason)
     instances = await get_instances(store, instance_ids)
+    refs: set[TaskRef] = {instance.ref for instance in instances}
+    tasks = await store.get_tasks(sorted(refs))
+    for row in tasks.values():
+        refuse_disabled(row)
     body: dict[str, object] = {"latest": latest, "reason": reason}
     if payload is not None:
         given = check_json_object(payload)
-        for definition in await _definitions(store, instances, latest=latest):
+        for definition in await _definitions(store, instances, tasks=tasks, latest=latest):
             check_parameters(definition.executor, given.keys(), subject=str(definition.ref))
         body["payload"] = msgspec.Raw(payload)
     created_us = await store.now_us()
@@ -58,11 +63,10 @@ async def replay(
 
 
 async def _definitions(
-    store: Store, instances: Sequence[Instance], *, latest: bool
+    store: Store, instances: Sequence[Instance], *, tasks: dict[TaskRef, TaskRow], latest: bool
 ) -> Sequence[TaskDefinition]:
     """Definitions that the new generations will pin; one that is gone is left for the owner to refuse."""
-    refs: set[TaskRef] = {instance.ref for instance in instances}
     if latest:
-        return [row.definition for row in (await store.get_tasks(sorted(refs))).values()]
+        return [row.definition for row in tasks.values()]
     pinned = {(instance.ref, instance.task_version) for instance in instances}
     return [*(await store.load_definitions(sorted(pinned))).values()]

@@ -13,6 +13,7 @@ import msgspec
 
 from ostinato.clock import Clock
 from ostinato.control.names import validate_text
+from ostinato.control.queries import RENEWAL_SEEN_US
 from ostinato.core.ids import new_id
 from ostinato.core.instants import MILLISECOND, SECOND, format_duration
 from ostinato.errors import (
@@ -33,8 +34,6 @@ BY_LENGTH_MAX = 200
 
 _WAIT_FIRST_US = 10 * MILLISECOND
 _WAIT_LONGEST_US = 250 * MILLISECOND
-#: A node renews its counter once a second, so one that has not in so long is gone or frozen.
-_RENEWAL_SEEN_US = 3 * SECOND
 _encode_body = msgspec.json.Encoder().encode
 
 
@@ -126,7 +125,7 @@ async def _unanswered(
     renewals = {node.id: node.renewals for node in before}
     after = await store.nodes()
     renewed = [node for node in after if renewals.get(node.id) != node.renewals]
-    if not after or (not renewed and waited_us >= _RENEWAL_SEEN_US):
+    if not after or (not renewed and waited_us >= RENEWAL_SEEN_US):
         return UnavailableError("SCHEDULER_UNREACHABLE", f"{what}; no scheduler is running", hint=hint)
     return UnavailableError(
         "SCHEDULER_UNREACHABLE",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from ostinato.control.explain import AttemptStory, EventStory, Story
@@ -10,12 +11,15 @@ from ostinato.core.states import TERMINAL_STATES, State
 
 _INDENT = "    "
 _MESSAGE_LINES_MAX = 20
+_JSON_LENGTH_MAX = 500
 
 
 def story_lines(story: Story, *, traceback: bool = False) -> list[str]:
     """Lines for a terminal or a log; `traceback` adds those of the attempts. Never empty."""
     lines = [*_head(story), ""]
     lines += _happenings(story, traceback=traceback)
+    if any(attempt.error_output for attempt in story.attempts):
+        lines += [f"logs: ostinato instance logs {story.id}"]
     lines += [f"next: {story.next}"]
     return lines
 
@@ -33,8 +37,13 @@ def _head(story: Story) -> Iterator[str]:
     if story.state not in TERMINAL_STATES and story.state is not State.RUNNING:
         yield f"due      {format_instant(story.due_us)}"
     if story.finished_us is not None:
-        took_us = story.finished_us - story.created_us
-        yield f"ended    {format_instant(story.finished_us)}, {_rounded(took_us)} after its creation"
+        # Clocks of two machines differ a little: an instance does not end before its last attempt.
+        ended_us = max([story.finished_us, *(attempt.ended_us or 0 for attempt in story.attempts[-1:])])
+        took_us = ended_us - story.created_us
+        yield f"ended    {format_instant(ended_us)}, {_rounded(took_us)} after its creation"
+    yield f"payload  {_one_line(story.payload)}"
+    if story.result is not None:
+        yield f"result   {_one_line(story.result)}"
     if story.generation > 1:
         yield f"replays  {story.generation - 1}"
     if story.failures or story.lost:
@@ -46,6 +55,14 @@ def _head(story: Story) -> Iterator[str]:
         yield f"cancel   asked for at {format_instant(story.cancel_requested_us)}{why}"
     if story.waits and story.waits != story.reason:
         yield f"waits    {story.waits}"
+
+
+def _one_line(encoded: str) -> str:
+    """JSON on one line, cut where it is long; other control characters are the caller's affair."""
+    text = re.sub(r"\s*[\r\n]\s*", " ", encoded)  # no string of JSON holds a bare end of line
+    if len(text) <= _JSON_LENGTH_MAX:
+        return text
+    return f"{text[:_JSON_LENGTH_MAX]}… ({len(text)} characters; --json shows all)"
 
 
 def _count(count: int, allowed: int | None) -> str:
@@ -82,6 +99,8 @@ def _attempt(attempt: AttemptStory, *, traceback: bool) -> Iterator[str]:
         yield f"{_INDENT}caused by {cause.class_name}: {cause.message.partition(chr(10))[0]}"
     if traceback and attempt.traceback:
         yield from (_INDENT * 2 + line for line in attempt.traceback.rstrip().splitlines())
+    for line in attempt.error_output:
+        yield f"{_INDENT}stderr  {line}"
     if attempt.decision:
         yield f"{_INDENT}decided {attempt.decision}"
 
@@ -106,5 +125,7 @@ def _event(event: EventStory) -> Iterator[str]:
 
 
 def _rounded(duration_us: int) -> str:
-    unit = MILLISECOND if abs(duration_us) < 10 * SECOND else SECOND
+    if duration_us < MILLISECOND:  # below zero: the clocks of two machines differ
+        return "<1ms"
+    unit = MILLISECOND if duration_us < 10 * SECOND else SECOND
     return format_duration(duration_us // unit * unit)

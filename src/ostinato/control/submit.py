@@ -107,14 +107,19 @@ async def _resolve(store: Store, submissions: Sequence[SubmitRequest]) -> dict[T
         row = rows.get(ref)
         if row is None:
             raise await task_not_found(store, ref)
-        if row.disabled:
-            raise ConflictError(
-                "TASK_DISABLED",
-                f"task {ref} is disabled and accepts no submissions",
-                subject=str(ref),
-                hint="enable it first",
-            )
+        refuse_disabled(row)
     return {ref: _resolved(row) for ref, row in rows.items()}
+
+
+def refuse_disabled(row: TaskRow) -> None:
+    """Raise ``TASK_DISABLED`` for a task that takes no new work, neither submissions nor replays."""
+    if row.disabled:
+        raise ConflictError(
+            "TASK_DISABLED",
+            f"task {row.ref} is disabled and accepts no submissions",
+            subject=str(row.ref),
+            hint="enable it first",
+        )
 
 
 def _resolved(row: TaskRow) -> _Resolved:
@@ -161,7 +166,8 @@ def _submission(request: SubmitRequest, task: _Resolved, *, now_us: int, rng: Ra
     if request.priority is not None:
         validate_priority(request.priority)
     request_hash = ""
-    if request.key:
+    # Compared with "no key", as 0 or b"" must be refused rather than taken for none.
+    if request.key != "":
         validate_key(request.key)
         request_hash = blake2b(canonical_json(request.payload), digest_size=16).hexdigest()
     return Submission(
@@ -188,6 +194,8 @@ def _submission(request: SubmitRequest, task: _Resolved, *, now_us: int, rng: Ra
 
 def _checked_payload(payload: bytes, task: _Resolved) -> bytes:
     definition = task.row.definition
+    if type(payload) is not bytes:
+        raise UserError("INVALID_PAYLOAD", f"JSON as bytes, not {type(payload).__name__}", field="payload")
     given = check_json_object(payload)
     check_parameters(definition.executor, task.default_names | given.keys(), subject=str(definition.ref))
     merged = merge_objects(task.defaults, payload)
@@ -199,11 +207,17 @@ def _due_us(request: SubmitRequest, now_us: int) -> int:
     if request.delay_us is not None:
         if request.due_us is not None:
             raise UserError("INVALID_VALUE", "give a delay or an instant, not both", field="at")
+        if type(request.delay_us) is not int:
+            raise UserError(
+                "INVALID_DURATION", "the delay is not a whole number of microseconds", field="delay"
+            )
         if not 0 <= request.delay_us <= DURATION_MAX_US:
             raise UserError("INVALID_DURATION", "the delay is not within 0s to 100 years", field="delay")
         return min(now_us + request.delay_us, INSTANT_MAX_US)
     if request.due_us is None:
         return now_us
+    if type(request.due_us) is not int:
+        raise UserError("INVALID_INSTANT", "the instant is not a whole number of microseconds", field="at")
     if not INSTANT_MIN_US <= request.due_us <= INSTANT_MAX_US:
         raise UserError("INVALID_INSTANT", "the instant is outside the years 1 to 9999", field="at")
     # An instant long past would otherwise overtake work that has waited for its turn.

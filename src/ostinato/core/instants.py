@@ -63,6 +63,13 @@ def parse_instant(text: str, *, field: str = "instant") -> int:
             field=field,
             hint="write it as 2026-01-31T18:00:00+01:00",
         ) from None
+    if moment.tzinfo is None:
+        raise UserError(
+            "INVALID_INSTANT",
+            f"{text!r} has no UTC offset",
+            field=field,
+            hint=f"write {moment.isoformat()}+01:00 for an offset of one hour, {moment.isoformat()}Z for UTC",
+        )
     return from_datetime(moment, field=field)
 
 

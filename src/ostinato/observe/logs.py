@@ -178,7 +178,7 @@ def _text_line(event: EventDict) -> str:
         del event["logger"]  # ours say enough by the name of their event
     ordered = {**{key: event[key] for key in _TEXT_FIRST if key in event}, **event}
     shown = " ".join(
-        f"{key}={_text_value(key, value)}"
+        _text_field(key, value)
         for key, value in ordered.items()
         if key not in _TEXT_HIDDEN and value not in (None, "")
     )
@@ -186,13 +186,13 @@ def _text_line(event: EventDict) -> str:
     return "\n".join([line, *(escape_controls(row) for row in traceback.splitlines())])
 
 
-def _text_value(key: str, value: object) -> str:
-    if key in ("fire_us", "due_us") and isinstance(value, int):
-        return format_instant(value)
+def _text_field(key: str, value: object) -> str:
+    """``key=value``; a time is shown with a unit of its own, so its key loses the suffix of microseconds."""
     if key.endswith("_us") and isinstance(value, int):
-        return f"{value / 1000:.1f}ms"
+        shown = format_instant(value) if key in ("fire_us", "due_us") else f"{value / 1000:.1f}ms"
+        return f"{key.removesuffix('_us')}={shown}"
     text = escape_controls(str(value))
-    return f'"{text}"' if " " in text else text
+    return f'{key}="{text}"' if " " in text else f"{key}={text}"
 
 
 def escape_controls(text: str) -> str:

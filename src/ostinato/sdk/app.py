@@ -20,6 +20,7 @@ from ostinato.sdk.declaration import TaskOptions, make_definition
 from ostinato.sdk.decorator import TaskDecorator
 from ostinato.sdk.gateway import Gateway
 from ostinato.sdk.handle import Handle
+from ostinato.sdk.results import HttpResult, ShellResult
 from ostinato.sdk.retry import Duration
 from ostinato.sdk.submission import NOW, Submission, SubmitOptions
 from ostinato.sdk.task import AsyncTask, DeclaredTask, Task, read_function
@@ -27,7 +28,7 @@ from ostinato.store.batches import ApplyReceipt, SubmitReceipt
 
 P = ParamSpec("P")
 R = TypeVar("R")
-AnyTask: TypeAlias = DeclaredTask | str
+AnyTask: TypeAlias = DeclaredTask[Any] | str
 
 
 class App:
@@ -48,7 +49,7 @@ class App:
         self.namespace = namespace
         #: Python tasks, which a worker can run.
         self.registered: dict[TaskRef, Task[..., Any]] = {}
-        self._declared: dict[TaskRef, DeclaredTask] = {}
+        self._declared: dict[TaskRef, DeclaredTask[Any]] = {}
         self._gateway = Gateway(url, self.definitions)
 
     def __repr__(self) -> str:
@@ -99,8 +100,12 @@ class App:
         env: Mapping[str, str] | None = None,
         directory: str = "",
         **options: Unpack[TaskOptions],
-    ) -> DeclaredTask:
-        """Declare a command: a text runs through ``/bin/sh -c``, a list as it stands."""
+    ) -> DeclaredTask[ShellResult]:
+        """Declare a command: a text runs through ``/bin/sh -c``, a list as it stands.
+
+        It runs in `directory`, and without one in a fresh folder that is removed afterwards. `env` is added
+        to the few variables that it gets of the worker (``PATH``, ``HOME``, ``LANG``) and to ``OSTINATO_*``.
+        """
         spec = ShellSpec(
             command=command if isinstance(command, str) else tuple(command),
             env=dict(env or {}),
@@ -121,7 +126,7 @@ class App:
         read_timeout: Duration = 60,
         follow_redirects: bool = False,
         **options: Unpack[TaskOptions],
-    ) -> DeclaredTask:
+    ) -> DeclaredTask[HttpResult]:
         """Declare an HTTP request; statuses as ``200``, ``2xx`` or ``200-204`` say what is a success."""
         spec = HttpSpec(
             method=method.upper(),
@@ -156,9 +161,10 @@ class App:
         self.registered[ref] = task
         return task
 
-    def _declare(self, name: str, spec: ExecutorSpec, *, options: TaskOptions) -> DeclaredTask:
+    def _declare(self, name: str, spec: ExecutorSpec, *, options: TaskOptions) -> DeclaredTask[Any]:
         payload = encode_payload(dict(options.get("payload", {})))
-        task = DeclaredTask(self, make_definition(self._ref(name), spec, options=options, payload=payload))
+        definition = make_definition(self._ref(name), spec, options=options, payload=payload)
+        task: DeclaredTask[Any] = DeclaredTask(self, definition)
         self._add(task, same_as=None)
         return task
 
@@ -166,7 +172,7 @@ class App:
         validate_name(name, field="name")
         return TaskRef(self.namespace, name)
 
-    def _add(self, task: DeclaredTask, *, same_as: Callable[..., Any] | None) -> None:
+    def _add(self, task: DeclaredTask[Any], *, same_as: Callable[..., Any] | None) -> None:
         earlier = self._declared.get(task.ref)
         if earlier is not None and not _is_redeclaration(earlier, same_as):
             raise UserError(
@@ -183,13 +189,16 @@ class App:
     def apply(self) -> list[ApplyReceipt]:
         """Register all definitions with the scheduler's database; unchanged ones make no new version.
 
-        The first submission of a process does it by itself. Raises ``DATABASE_UNAVAILABLE``.
+        The first submission of a process does it by itself. Only this makes an SQLite file that does not
+        exist; every other call refuses that. Raises ``DATABASE_UNAVAILABLE``.
         """
-        return self._gateway.client.call(self._gateway.apply)
+        with self._gateway.making_database():
+            return self._gateway.client.call(self._gateway.apply)
 
     async def apply_async(self) -> list[ApplyReceipt]:
         """As `apply`."""
-        return await self._gateway.client.call_async(self._gateway.apply)
+        with self._gateway.making_database():
+            return await self._gateway.client.call_async(self._gateway.apply)
 
     # ── submit ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -315,7 +324,7 @@ class App:
         self._gateway.client.close()
 
 
-def _is_redeclaration(earlier: DeclaredTask, function: Callable[..., Any] | None) -> bool:
+def _is_redeclaration(earlier: DeclaredTask[Any], function: Callable[..., Any] | None) -> bool:
     """A module that is loaded again, or a notebook's cell that is run again, replaces its own tasks."""
     if function is None or not isinstance(earlier, Task):
         return False

@@ -14,12 +14,13 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from random import Random, SystemRandom
 from typing import Any, ParamSpec, TypeAlias, TypeVar
 from weakref import WeakSet
 
 from ostinato.clock import Clock, SystemClock
-from ostinato.errors import UserError
+from ostinato.errors import UnavailableError, UserError
 from ostinato.store.protocol import Store
 
 P = ParamSpec("P")
@@ -31,6 +32,7 @@ OpenStore: TypeAlias = Callable[[Clock], Awaitable[Store]]
 DEFAULT_URL = "sqlite:///ostinato.db"
 #: In this order; the second is what the scheduler reads.
 _URL_VARIABLES = ("OSTINATO_URL", "OSTINATO_DATABASE")
+_SQLITE = "sqlite:///"
 
 
 def database_url(url: str | None) -> str:
@@ -38,11 +40,7 @@ def database_url(url: str | None) -> str:
 
     Raises ``INVALID_SETTING`` naming the source of an address that is no database's.
     """
-    source, value = "url", url
-    for variable in _URL_VARIABLES:
-        if value is None and os.environ.get(variable):
-            source, value = variable, os.environ[variable]
-    value = DEFAULT_URL if value is None else value
+    source, value = _said_url(url)
     if value.startswith(("http://", "https://")):
         raise UserError(
             "INVALID_SETTING",
@@ -51,6 +49,34 @@ def database_url(url: str | None) -> str:
             hint=f"give the database URL that the scheduler uses, such as {DEFAULT_URL}",
         )
     return value
+
+
+def require_database(url: str | None) -> None:
+    """Refuse an SQLite file that does not exist: opening it would make one that no scheduler looks into.
+
+    Raises ``DATABASE_UNAVAILABLE`` naming the path and the source of the URL.
+    """
+    source, value = _said_url(url)
+    path = Path(value.removeprefix(_SQLITE)).absolute()
+    if value.startswith(_SQLITE) and not path.exists():
+        raise UnavailableError(
+            "DATABASE_UNAVAILABLE",
+            f"there is no database {path}",
+            subject=value,
+            field=source,
+            hint="name the one of your scheduler, start one there with `ostinato dev` or "
+            "`ostinato scheduler`, or call app.apply(), which makes it",
+        )
+
+
+def _said_url(url: str | None) -> tuple[str, str]:
+    """What named the URL, and the URL."""
+    if url is not None:
+        return "url", url
+    for variable in _URL_VARIABLES:
+        if os.environ.get(variable):
+            return variable, os.environ[variable]
+    return "url", DEFAULT_URL
 
 
 class DatabaseClient:

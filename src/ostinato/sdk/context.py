@@ -8,8 +8,10 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime
 from functools import cached_property
+from numbers import Real
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from ostinato.core.failure.text import cut_text
 from ostinato.core.instants import to_datetime
 from ostinato.errors import UserError
 from ostinato.observe.records import trace_id_of
@@ -20,6 +22,8 @@ else:
     _Adapter = logging.LoggerAdapter
 
 LOGGER_NAME = "ostinato.task"
+#: What is kept of the text of one progress report.
+PROGRESS_TEXT_BYTES_MAX = 1024
 _LOGGING_KEYWORDS = frozenset({"exc_info", "stack_info", "stacklevel", "extra"})
 
 
@@ -132,10 +136,21 @@ class Context:
             raise TaskCancelled(f"instance {self.instance_id} was cancelled")
 
     def progress(self, fraction: float, text: str = "") -> None:
-        """Say how far the attempt is, from 0 to 1, and in what. Raises ``INVALID_VALUE`` outside that."""
-        if not 0 <= fraction <= 1:
-            raise UserError("INVALID_VALUE", f"{fraction!r} is not within 0 to 1", field="fraction")
-        self._backend.progress(float(fraction), text)
+        """Say how far the attempt is, from 0 to 1, and in what words, of which 1 KiB is kept.
+
+        Raises ``INVALID_VALUE`` naming ``fraction`` or ``text``.
+        """
+        # Checked here, in the task's own code: what cannot be sent would end others with it.
+        if not isinstance(fraction, Real) or isinstance(fraction, bool) or not 0 <= fraction <= 1:
+            raise UserError("INVALID_VALUE", f"{fraction!r} is not a number from 0 to 1", field="fraction")
+        if not isinstance(text, str):
+            raise UserError(
+                "INVALID_VALUE",
+                f"the text of a progress report is a str, not {type(text).__name__}",
+                field="text",
+            )
+        # str.__str__ makes a plain str of a subclass.
+        self._backend.progress(float(fraction), cut_text(str.__str__(text), PROGRESS_TEXT_BYTES_MAX))
 
     def heartbeat(self) -> None:
         """Say that the attempt lives, for the task's ``heartbeat_timeout``."""

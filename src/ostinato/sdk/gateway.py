@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from ostinato.clock import Clock
 from ostinato.control.apply import apply
 from ostinato.control.submit import SubmitRequest, submit
 from ostinato.core.definition import TaskDefinition
-from ostinato.sdk.client import DatabaseClient, OpenStore, database_url
+from ostinato.sdk.client import DatabaseClient, OpenStore, database_url, require_database
 from ostinato.store.batches import ApplyReceipt, SubmitReceipt
 from ostinato.store.protocol import Store
 
@@ -21,6 +22,8 @@ class Gateway:
         self._definitions = definitions
         #: What has been applied by this process; a task declared later is applied before the next submission.
         self._applied: list[TaskDefinition] = []
+        #: One entry for each call under way that may make the database.
+        self._makers: list[object] = []
         self.client = DatabaseClient(self._open)
 
     def use_store(self, open_store: OpenStore, *, clock: Clock | None) -> None:
@@ -29,8 +32,20 @@ class Gateway:
         self.client = DatabaseClient(open_store, clock=clock)
         self._applied = []
 
+    @contextmanager
+    def making_database(self) -> Iterator[None]:
+        """While this holds, a database file that does not exist is made instead of refused."""
+        maker = object()
+        self._makers.append(maker)
+        try:
+            yield
+        finally:
+            self._makers.remove(maker)
+
     async def _open(self, clock: Clock) -> Store:
         url = database_url(self._url)
+        if not self._makers:
+            require_database(self._url)
         # Only here, so that importing the SDK stays light in a process that never submits.
         from ostinato.store.from_url import open_store_from_url
 

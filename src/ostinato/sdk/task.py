@@ -35,8 +35,8 @@ class Submitter(Protocol):
     ) -> Handle[Any]: ...
 
 
-class DeclaredTask:
-    """A task of any kind: shell and http tasks are of this class itself."""
+class DeclaredTask(Generic[R]):
+    """A task of any kind that results in R: shell and http tasks are of this class itself."""
 
     def __init__(self, app: Submitter, definition: TaskDefinition) -> None:
         self._app = app
@@ -54,11 +54,11 @@ class DeclaredTask:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.ref}>"
 
-    def submit(self, **payload: object) -> Handle[object]:
+    def submit(self, **payload: object) -> Handle[R]:
         """Make an instance that is due now, with `payload` as its JSON object."""
         return self.submit_payload(payload, NOW)
 
-    async def submit_async(self, **payload: object) -> Handle[object]:
+    async def submit_async(self, **payload: object) -> Handle[R]:
         """As `submit`."""
         return await self.submit_payload_async(payload, NOW)
 
@@ -69,18 +69,16 @@ class DeclaredTask:
         delay: Duration | None = None,
         at: datetime | None = None,
         priority: int | None = None,
-    ) -> BoundDeclaredTask:
+    ) -> BoundDeclaredTask[R]:
         """The task with options for one submission: ``backup.options(delay="5m").submit()``."""
         return BoundDeclaredTask(self, SubmitOptions(key=key, delay=delay, at=at, priority=priority))
 
-    def submit_payload(self, payload: Mapping[str, object], options: SubmitOptions) -> Handle[Any]:
+    def submit_payload(self, payload: Mapping[str, object], options: SubmitOptions) -> Handle[R]:
         """Submit arguments by name with options."""
         request = options.request(self.ref, self.encode_object(payload))
         return self._app.submit_request(request, decode=self.decoder)
 
-    async def submit_payload_async(
-        self, payload: Mapping[str, object], options: SubmitOptions
-    ) -> Handle[Any]:
+    async def submit_payload_async(self, payload: Mapping[str, object], options: SubmitOptions) -> Handle[R]:
         """As `submit_payload`."""
         request = options.request(self.ref, self.encode_object(payload))
         return await self._app.submit_request_async(request, decode=self.decoder)
@@ -95,7 +93,7 @@ class DeclaredTask:
         return None
 
 
-class Task(DeclaredTask, Generic[P, R]):
+class Task(DeclaredTask[R], Generic[P, R]):
     """A Python task made of a ``def`` function. Called directly it runs here, as unit tests want it."""
 
     def __init__(
@@ -206,18 +204,18 @@ class AsyncTask(Task[P, R]):
         return cast("Coroutine[Any, Any, R]", self.function(*call.args, **call.kwargs))
 
 
-class BoundDeclaredTask:
+class BoundDeclaredTask(Generic[R]):
     """A shell or http task with options for its next submission."""
 
-    def __init__(self, task: DeclaredTask, options: SubmitOptions) -> None:
+    def __init__(self, task: DeclaredTask[R], options: SubmitOptions) -> None:
         self._task = task
         self._options = options
 
-    def submit(self, **payload: object) -> Handle[object]:
+    def submit(self, **payload: object) -> Handle[R]:
         """As ``DeclaredTask.submit``; also raises ``KEY_CONFLICT``."""
         return self._task.submit_payload(payload, self._options)
 
-    async def submit_async(self, **payload: object) -> Handle[object]:
+    async def submit_async(self, **payload: object) -> Handle[R]:
         """As `submit`."""
         return await self._task.submit_payload_async(payload, self._options)
 

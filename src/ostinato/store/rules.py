@@ -7,12 +7,13 @@ what needs both sides of a move, and what an in-memory store would otherwise acc
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from itertools import chain
-from typing import TypeAlias
+from typing import TypeAlias, get_args, get_type_hints
 
 import msgspec
 
-from ostinato.core.definition import TaskDefinition, encode_definition
+from ostinato.core.definition import TaskDefinition, decode_definition, encode_definition
 from ostinato.core.instants import MINUTE
 from ostinato.core.model import Instance
 from ostinato.core.states import INITIAL_STATES, TERMINAL_STATES, WAITING_STATES, State, is_legal
@@ -38,6 +39,8 @@ INTEGER_MAX = 2**63 - 1
 Move: TypeAlias = Assign | Success | EndAttempt | HoldWaiting | EndWaiting | RequestCancel | Replay
 
 _END_ATTEMPT_STATES = frozenset({State.RETRY_WAITING, State.FAILED, State.CANCELLED})
+_NOTHING: type = type(None)
+_KINDS: frozenset[type] = frozenset({int, str, bytes, _NOTHING})
 _END_WAITING_STATES = frozenset({State.FAILED, State.CANCELLED, State.SKIPPED})
 
 
@@ -81,6 +84,9 @@ def move_problem(move: Move) -> str | None:
 
 def birth_problem(instance: Instance) -> str | None:
     """Why this instance cannot be inserted; None when it can. The twin of the schema's CHECK constraints."""
+    problem = kind_problem(instance)
+    if problem is not None:
+        return problem
     if instance.state not in INITIAL_STATES:
         return f"an instance is not born {instance.state}"
     if (instance.finished_us is not None) != (instance.state in TERMINAL_STATES):
@@ -96,6 +102,27 @@ def birth_problem(instance: Instance) -> str | None:
     if instance.result is not None:
         return "result without success"
     return None
+
+
+def kind_problem(row: msgspec.Struct) -> str | None:
+    """Which value of `row` is not of its field's kind; None when all are.
+
+    SQLite would keep it as it is, and every later read of the row would fail: one such row stops its queue.
+    """
+    for name, kinds in _kinds_of(type(row)):
+        kind = type(getattr(row, name))
+        # Exact for integers, as a bool is one to Python; a text may be of a subclass, as the states are.
+        if kind not in kinds and not (str in kinds and issubclass(kind, str)):
+            wanted = " or ".join(sorted("null" if item is _NOTHING else item.__name__ for item in kinds))
+            return f"{name} is of type {kind.__name__}, not {wanted}"
+    return None
+
+
+@cache
+def _kinds_of(struct: type[msgspec.Struct]) -> tuple[tuple[str, frozenset[type]], ...]:
+    """Fields of `struct` that hold an integer, a text or bytes, with the types that their values may have."""
+    kinds = {name: frozenset(get_args(hint) or (hint,)) for name, hint in get_type_hints(struct).items()}
+    return tuple((name, found) for name, found in kinds.items() if found <= _KINDS)
 
 
 def data_problem(row: msgspec.Struct) -> str | None:
@@ -143,9 +170,14 @@ def require_bounded(submissions: Sequence[Submission], partition_count: int) -> 
     for submission in submissions:
         instance = submission.instance
         require_partition(instance.partition, partition_count, subject=instance.id)
-        problem = birth_problem(instance) or data_problem(submission)
+        problem = submission_problem(submission) or data_problem(submission)
         if problem is not None:
             raise UserError("INVALID_VALUE", f"instance cannot be stored: {problem}", subject=instance.id)
+
+
+def submission_problem(submission: Submission) -> str | None:
+    """Why this submission cannot be written; None when it can."""
+    return birth_problem(submission.instance) or kind_problem(submission)
 
 
 def require_storable(row: msgspec.Struct) -> None:
@@ -167,14 +199,19 @@ def require_partition(partition: int, partition_count: int, *, subject: str) -> 
 
 
 def require_encodable(definition: TaskDefinition) -> bytes:
-    """Canonical bytes of a definition. Raises ``INVALID_VALUE`` where a text cannot be stored."""
+    """Canonical bytes of a definition. Raises ``INVALID_VALUE`` where they could not be read back."""
     try:
         encoded = encode_definition(definition)
+        decode_definition(encoded)
         str(definition.ref).encode()
     except UnicodeEncodeError:
         raise UserError(
             "INVALID_VALUE",
             "a text of the definition holds a lone surrogate",
             subject=ascii(definition.ref.name),
+        ) from None
+    except (TypeError, msgspec.DecodeError) as error:
+        raise UserError(
+            "INVALID_VALUE", f"the definition cannot be stored: {error}", subject=ascii(definition.ref.name)
         ) from None
     return encoded

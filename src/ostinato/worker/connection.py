@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 
 from ostinato.clock import Clock
-from ostinato.core.instants import MILLISECOND, SECOND
+from ostinato.core.instants import MILLISECOND, MINUTE, SECOND
 from ostinato.errors import CODES, EXIT_BAD_INPUT, UnavailableError, UserError
 from ostinato.wire.messages import (
     PROTOCOL_VERSION,
@@ -35,6 +35,7 @@ from ostinato.worker.credits import Credits
 from ostinato.worker.known_tasks import KnownTasks
 from ostinato.worker.lease_guard import LeaseGuard
 from ostinato.worker.outbox import Outbox
+from ostinato.worker.sending import send_what_fits
 from ostinato.worker.waiting import within
 
 _log = logging.getLogger("ostinato.worker")
@@ -42,6 +43,8 @@ _log = logging.getLogger("ostinato.worker")
 BACKOFF_US_MIN = 100 * MILLISECOND
 #: Cap of the back-off before any node has told its worker lease.
 BACKOFF_US_MAX = 10 * SECOND
+#: A scheduler that stays away is a warning at first, and then once in this time.
+UNREACHABLE_TOLD_US = MINUTE
 
 
 class Connection:
@@ -82,6 +85,7 @@ class Connection:
         self._sequence = 0
         self._failures = 0
         self._was_welcome = False
+        self._unreachable_told_us: int | None = None
         self._is_connected = is_connected
 
     async def run(self) -> None:
@@ -90,12 +94,24 @@ class Connection:
             try:
                 await self._one_stream()
             except (UnavailableError, TimeoutError) as error:
-                _log.warning(
-                    "scheduler_lost", extra={"address": self._config.scheduler, "reason": str(error)}
-                )
+                self._tell_failure(str(error))
             finally:
                 self._is_connected.clear()
             await self._clock.sleep_until_us(self._clock.boot_us() + self._backoff_us())
+
+    def _tell_failure(self, reason: str) -> None:
+        told = {"address": self._config.scheduler, "reason": reason}
+        if self._is_connected.is_set():
+            self._unreachable_told_us = None
+            _log.warning("scheduler_lost", extra=told)
+            return
+        now_us = self._clock.boot_us()
+        last_us = self._unreachable_told_us
+        if last_us is not None and now_us - last_us < UNREACHABLE_TOLD_US:
+            _log.debug("scheduler_unreachable", extra=told)
+            return
+        self._unreachable_told_us = now_us
+        _log.warning("scheduler_unreachable", extra=told)
 
     def _backoff_us(self) -> int:
         """Pause before the next connection: doubled each time, capped at a sixth of the worker lease."""
@@ -124,7 +140,7 @@ class Connection:
     async def _greet(self, stream: WorkerStream) -> tuple[Welcome, list[NodeMessage]]:
         """Say hello and hear the answer; also what came along with it."""
         sent_us = self._clock.boot_us()
-        await stream.send([self._hello()])
+        await send_what_fits(stream, [self._hello()])
         early: list[NodeMessage] = []
         while True:
             for message in await stream.receive():
@@ -211,7 +227,7 @@ class Connection:
             await self._outbox.has_mail.wait()
             messages = self._outbox.take()
             if messages:
-                await stream.send(messages)
+                await send_what_fits(stream, messages)
 
     async def _heartbeat_loop(self, stream: WorkerStream, heartbeat_us: int) -> None:
         while True:

@@ -17,6 +17,14 @@ from ostinato.worker.executors.protocol import AttemptBeat, AttemptFinished
 from ostinato.worker.known_tasks import KnownTasks
 
 _LENGTH_BYTES = 4
+#: Less than any four bytes of printable text mean as a length: a task that writes into the channel is noticed
+#: at once, instead of being waited for.
+FRAME_BYTES_MAX = 512 * 1024 * 1024
+
+
+class FrameError(Exception):
+    """What came through the channel is no message; nothing after it can be read either."""
+
 
 # ── supervisor → process ──────────────────────────────────────────────────────────────────────────────
 
@@ -59,9 +67,10 @@ class Ready(msgspec.Struct, tag=10, array_like=True):
 
 
 class Finished(msgspec.Struct, tag=11, array_like=True):
-    """Attempts that have ended."""
+    """Attempts that have ended. `is_last`: the process is not fit for another and is to be replaced."""
 
     items: list[AttemptFinished]
+    is_last: bool = False
 
 
 class Beats(msgspec.Struct, tag=12, array_like=True):
@@ -92,8 +101,11 @@ _to_supervisor = msgspec.msgpack.Decoder(list[ToSupervisor])
 
 
 def encode_frame(messages: Sequence[ToProcess] | Sequence[ToSupervisor]) -> bytes:
-    """One frame with all of `messages`."""
+    """One frame with all of `messages`, or several where one would be too long."""
     body = _encoder.encode(messages)
+    if len(body) > FRAME_BYTES_MAX and len(messages) > 1:
+        middle = len(messages) // 2
+        return encode_frame(messages[:middle]) + encode_frame(messages[middle:])
     return len(body).to_bytes(_LENGTH_BYTES, "big") + body
 
 
@@ -103,8 +115,11 @@ def decode_for_process(body: bytes) -> list[ToProcess]:
 
 
 def decode_for_supervisor(body: bytes) -> list[ToSupervisor]:
-    """Messages of a frame's body, on the side of the supervisor."""
-    return _to_supervisor.decode(body)
+    """Messages of a frame's body, on the side of the supervisor. Raises ``FrameError``."""
+    try:
+        return _to_supervisor.decode(body)
+    except msgspec.DecodeError as error:
+        raise FrameError(str(error)) from error
 
 
 class FrameSplitter:
@@ -114,13 +129,19 @@ class FrameSplitter:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Bodies of the frames that are complete now."""
+        """Bodies of the frames that are complete now. Raises ``FrameError`` on what cannot be a length."""
         self._buffer += data
         bodies: list[bytes] = []
         position = 0
         while len(self._buffer) - position >= _LENGTH_BYTES:
             start = position + _LENGTH_BYTES
-            end = start + int.from_bytes(self._buffer[position:start], "big")
+            length = int.from_bytes(self._buffer[position:start], "big")
+            if length > FRAME_BYTES_MAX and bodies:
+                # What came before it is still good; the next call raises.
+                break
+            if length > FRAME_BYTES_MAX:
+                raise FrameError(f"a frame of {length} bytes; at most {FRAME_BYTES_MAX} are sent")
+            end = start + length
             if len(self._buffer) < end:
                 break
             bodies.append(bytes(self._buffer[start:end]))

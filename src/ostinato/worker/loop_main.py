@@ -13,6 +13,8 @@ import logging
 import os
 import signal
 import sys
+import traceback
+from collections.abc import Coroutine
 from contextvars import ContextVar
 from io import TextIOBase
 from typing import TextIO, cast
@@ -41,6 +43,8 @@ from ostinato.worker.task_modules import TaskModules
 from ostinato.worker.task_run import AttemptRun
 
 _OUTPUT_SECONDS = 0.1
+#: Attempts in one message, so that no frame grows beyond what the other side takes.
+_FINISHED_COUNT_MAX = 100
 
 
 class LoopAttempt:
@@ -50,11 +54,31 @@ class LoopAttempt:
 
     def __init__(self, run: AttemptRun) -> None:
         self.run = run
-        self.task: asyncio.Task[None] | None = None
+        self.task: _AttemptTask | None = None
         self.capture: OutputCapture | None = None
 
 
 _current: ContextVar[LoopAttempt | None] = ContextVar("ostinato_loop_attempt", default=None)
+
+
+class _AttemptTask(asyncio.Task[None]):
+    """Task of one attempt, which knows whether another attempt has cancelled it."""
+
+    def __init__(
+        self, attempt: LoopAttempt, work: Coroutine[object, object, None], *, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        super().__init__(work, loop=loop)
+        self._attempt = attempt
+        self.is_cancelled_by_neighbour = False
+
+    def cancel(self, msg: object = None) -> bool:
+        canceller = _current.get()
+        if canceller is not None and canceller is not self._attempt:
+            self.is_cancelled_by_neighbour = True
+            if not self._attempt.run.is_entered:
+                # Cancelled before its first step it would never run, and so never report its end.
+                return not self.done()
+        return super().cancel(msg)
 
 
 class LoopProgram(asyncio.Protocol):
@@ -110,7 +134,7 @@ class LoopProgram(asyncio.Protocol):
             )
         )
         self._attempts[attempt.run.attempt_id] = attempt
-        attempt.task = self._loop.create_task(self._run(attempt))
+        attempt.task = _AttemptTask(attempt, self._run(attempt), loop=self._loop)
 
     def _stop(self, message: Stop) -> None:
         attempt = self._attempts.get(message.attempt_id)
@@ -124,12 +148,14 @@ class LoopProgram(asyncio.Protocol):
         try:
             finished = run.enter() or await self._outcome(attempt)
         except asyncio.CancelledError:
-            finished = run.stopped()
+            finished = run.stopped() if run.stop_reason else run.ended_by_neighbour()
         self._end(attempt, finished)
 
     async def _outcome(self, attempt: LoopAttempt) -> AttemptFinished:
         run = attempt.run
         assert self._modules is not None, "the supervisor sends Configure first"
+        if _is_cancelled_by_neighbour(attempt):
+            return run.ended_by_neighbour()
         _current.set(attempt)
         context = run.context()
         prepared = run.prepare(self._modules.callee, context)
@@ -143,7 +169,7 @@ class LoopProgram(asyncio.Protocol):
                 if asyncio.iscoroutine(value):
                     value = await value
         except asyncio.CancelledError as error:
-            if run.stop_reason:
+            if run.stop_reason or _is_cancelled_by_neighbour(attempt):
                 raise
             return run.raised(error)
         except BaseException as error:  # noqa: BLE001 - becomes the attempt's failure, whatever it is
@@ -203,11 +229,17 @@ class LoopProgram(asyncio.Protocol):
     def _flush(self) -> None:
         self._is_flush_due = False
         messages, self._messages = self._messages, []
-        if self._finished:
-            messages.append(Finished(self._finished))
-            self._finished = []
+        finished, self._finished = self._finished, []
+        messages.extend(
+            Finished(finished[start : start + _FINISHED_COUNT_MAX])
+            for start in range(0, len(finished), _FINISHED_COUNT_MAX)
+        )
         if self._transport is not None:
             self._transport.write(encode_frame(messages))
+
+
+def _is_cancelled_by_neighbour(attempt: LoopAttempt) -> bool:
+    return attempt.task is not None and attempt.task.is_cancelled_by_neighbour
 
 
 class _RoutedStream(TextIOBase):
@@ -239,6 +271,10 @@ class _RoutedStream(TextIOBase):
     def flush(self) -> None:
         self._original.flush()
 
+    def close(self) -> None:
+        """It is shared by all attempts, so none of them can close it."""
+        self.flush()
+
 
 class _LoopLogHandler(logging.Handler):
     """Keeps what a task logs through any logger with the output of its attempt."""
@@ -249,28 +285,44 @@ class _LoopLogHandler(logging.Handler):
             attempt.run.write_record(record)
 
 
-async def serve() -> None:
-    """Run what the supervisor sends, for ever."""
+async def connect() -> None:
+    """Begin to run what the supervisor sends."""
     channel = prepare_process()
     channel.setblocking(False)
     program = LoopProgram()
     sys.stdout = _RoutedStream(program, name="stdout", original=sys.stdout)
     sys.stderr = _RoutedStream(program, name="stderr", original=sys.stderr)
     logging.getLogger().addHandler(_LoopLogHandler())
-    loop = asyncio.get_running_loop()
-    await loop.create_connection(lambda: program, sock=channel)
-    await loop.create_future()
+    await asyncio.get_running_loop().create_connection(lambda: program, sock=channel)
+
+
+def run_for_ever(loop: asyncio.AbstractEventLoop) -> None:
+    """Run `loop`, and run it again when a task has stopped it: its neighbours have not asked for that.
+
+    ``SystemExit`` and ``KeyboardInterrupt`` of a callback or a task's own subtask come out of the loop as
+    well. They have been handed to whoever awaits the subtask; to the other attempts they mean nothing.
+    """
+    while not loop.is_closed():
+        try:
+            loop.run_forever()
+        except (SystemExit, KeyboardInterrupt):
+            traceback.print_exc(file=sys.__stderr__)
 
 
 def main() -> None:
     """Run on uvloop where there is one."""
+    loop = _new_loop()
+    asyncio.set_event_loop(loop)
+    loop.run_until_complete(connect())
+    run_for_ever(loop)
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
     try:
         import uvloop
     except ImportError:
-        asyncio.run(serve())
-        return
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(serve())
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
 
 
 if __name__ == "__main__":

@@ -2,8 +2,10 @@
 
 A stop cancels the attempt's coroutine at once. If that has not ended it within the grace, the whole process
 is killed, and its other attempts end as *collateral*: lost, uncounted (design section 3, Worker). When the
-process is killed from outside nobody knows on whose account, so every attempt in it fails by the signal:
-counted, or a task that kills its process would be started for ever.
+process ends otherwise, by itself or killed from outside, with several attempts in it, nobody knows whose
+doing it was: each ends with the exit status or signal as its code, in category *lost*, whose own cap
+(``max_lost``) stops a task that would end its process for ever. A single attempt bears it as its own failure
+(design section 4).
 """
 
 from __future__ import annotations
@@ -13,7 +15,6 @@ from collections.abc import Sequence
 
 from ostinato.clock import Clock
 from ostinato.core.failure.failure import Failure, safe_failure
-from ostinato.worker.child import exit_failure
 from ostinato.worker.executors.protocol import AttemptFinished, AttemptStart, EventSink, StopReason
 from ostinato.worker.executors.task_based import unstarted
 from ostinato.worker.frames import Beats, Chunks, Finished, Ready, Run, Stop, ToSupervisor
@@ -206,13 +207,15 @@ class _LoopProcess:
                 self.start(waiting)
 
     def _on_exit(self, return_code: int) -> None:
-        failure = exit_failure(return_code, what="the loop process")
+        failure = self.process.failure_of_exit(return_code, what="the loop process")
         if not self._is_ready:
             failure = safe_failure(
                 "SPAWN_FAILED", f"the loop process ended before it was ready: {failure.message}"
             )
         elif not self._is_killed and len(self._running) > 1:
-            failure = exit_failure(return_code, what=f"the loop process with {len(self._running)} attempts")
+            what = f"the loop process with {len(self._running)} attempts"
+            shared = self.process.failure_of_exit(return_code, what=what)
+            failure = safe_failure(shared.code, shared.message, category="lost")
         self._gone(failure)
 
     def _gone(self, failure: Failure) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import secrets
 import socket
@@ -13,9 +14,11 @@ from typing import cast
 import msgspec
 
 from ostinato.clock import SystemClock
-from ostinato.worker.child import ChildProcess, PipeReader, start_child
+from ostinato.core.failure.failure import Failure, safe_failure
+from ostinato.worker.child import ChildProcess, PipeReader, exit_failure, start_child
 from ostinato.worker.frames import (
     Configure,
+    FrameError,
     FrameSplitter,
     ToProcess,
     ToSupervisor,
@@ -24,6 +27,8 @@ from ostinato.worker.frames import (
 )
 from ostinato.worker.output import CHUNK_BYTES_MAX
 from ostinato.worker.process_tree import MARKER_VARIABLE
+
+_log = logging.getLogger("ostinato.worker")
 
 _LAST_WORDS_SECONDS = 2.0
 
@@ -64,6 +69,8 @@ class PythonProcess(asyncio.Protocol):
         self._killing: asyncio.Task[None] | None = None
         self._watching: asyncio.Task[None] | None = None
         self._lost = asyncio.Event()
+        #: Why what it said could not be read; empty as long as everything could.
+        self._unreadable = ""
 
     @property
     def pid(self) -> int:
@@ -79,6 +86,15 @@ class PythonProcess(asyncio.Protocol):
             and self._killing is None
             and not self._lost.is_set()
         )
+
+    def failure_of_exit(self, return_code: int, *, what: str) -> Failure:
+        """What the end of the process means to an attempt in it, unless the attempt was to be ended."""
+        if self._unreadable:
+            return safe_failure(
+                "EXECUTOR_ERROR",
+                f"{what} sent something that the worker cannot read, and was killed: {self._unreadable}",
+            )
+        return exit_failure(return_code, what=what)
 
     async def start(self, module: str, settings: PythonSettings) -> None:
         """Start ``python -m module``. Raises ``OSError`` when no process can be had."""
@@ -165,9 +181,19 @@ class PythonProcess(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        for body in self._splitter.feed(data):
-            for message in decode_for_supervisor(body):
-                self._on_message(message)
+        if self._unreadable:
+            return
+        try:
+            while bodies := self._splitter.feed(data):
+                data = b""
+                for body in bodies:
+                    for message in decode_for_supervisor(body):
+                        self._on_message(message)
+        except FrameError as error:
+            # Where the next message begins is unknown from here on.
+            self._unreadable = str(error)
+            _log.error("process_unreadable", extra={"process_id": self.pid, "reason": self._unreadable})
+            self.kill()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._lost.set()

@@ -35,6 +35,7 @@ from ostinato.worker.frames import (
     encode_frame,
 )
 from ostinato.worker.output import CHUNK_BYTES_MAX
+from ostinato.worker.slot_state import SlotState, flush_streams
 from ostinato.worker.task_modules import Callee, TaskModules
 from ostinato.worker.task_run import AttemptRun
 
@@ -52,24 +53,28 @@ class Slot:
         self._pid = os.getpid()
 
     def serve(self) -> None:
-        """Import the app, then run what comes, for ever."""
+        """Import the app, then run what comes, until a task has left the process unfit for the next."""
         threading.Thread(target=self._listen, name="ostinato-listen", daemon=True).start()
         settings = self._configured.get()
         modules = TaskModules(settings.app)
-        _flush_streams()
+        flush_streams(sys.stdout, sys.stderr)
+        handler = _SlotLogHandler(self)
+        state = SlotState()
         self.send(Ready(modules.known))
-        logging.getLogger().addHandler(_SlotLogHandler(self))
-        while True:
+        is_fit = True
+        while is_fit:
             run = self._runs.get()
-            finished = copy_context().run(self._run, run, modules)
+            # Each time, as a task that sets up logging may have removed it.
+            logging.getLogger().addHandler(handler)
+            finished = copy_context().run(self._run, run, modules, state)
             if os.getpid() != self._pid:
                 # A task that forked and returned in the child: only the parent may report.
                 os._exit(0)
             last_beat = run.last_beat()
-            _flush_streams()
+            is_fit = state.restore()
             messages: list[ToSupervisor] = [] if last_beat is None else [Beats([last_beat])]
             self._current = None
-            self.send(*messages, Finished([finished]))
+            self.send(*messages, Finished([finished], is_last=not is_fit))
 
     def send(self, *messages: ToSupervisor) -> None:
         """Hand messages to the supervisor."""
@@ -81,12 +86,13 @@ class Slot:
         """The attempt that is being run."""
         return self._current
 
-    def _run(self, run: AttemptRun, modules: TaskModules) -> AttemptFinished:
+    def _run(self, run: AttemptRun, modules: TaskModules, state: SlotState) -> AttemptFinished:
         context = run.context()
         prepared = run.prepare(modules.callee, context)
         if isinstance(prepared, AttemptFinished):
             return prepared
         callee, call = prepared
+        state.remember()
         return self._call(run, callee=callee, call=call, context=context)
 
     def _call(self, run: AttemptRun, *, callee: Callee, call: Call, context: Context) -> AttemptFinished:
@@ -165,13 +171,6 @@ def prepare_process() -> socket.socket:
     # Tasks expect to see what they log; the default would drop everything below a warning.
     logging.getLogger().setLevel(logging.INFO)
     return channel
-
-
-def _flush_streams() -> None:
-    for stream in (sys.stdout, sys.stderr):
-        # A task may have closed or replaced them, which only costs its own output.
-        if stream is not None and not stream.closed:
-            stream.flush()
 
 
 if __name__ == "__main__":

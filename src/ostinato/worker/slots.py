@@ -6,7 +6,7 @@ How attempts end here:
   function that blocks in a call or a loop cannot be asked, and these limits are promises.
 * **cancel, drain**: the task's context says so from now on; what has not returned after the grace is killed.
 * **killed from outside, or ended by itself** (``os._exit``): a failure of the attempt, by exit status or
-  signal.
+  signal. A process that says what cannot be read is killed, and its attempt ends with ``EXECUTOR_ERROR``.
 
 Processes are started as they are needed, one ahead of need, and stay. An attempt that waits for a process
 does not run yet, so its time-outs do not either.
@@ -20,7 +20,6 @@ from collections import deque
 from ostinato.clock import Clock
 from ostinato.core.definition import PythonSpec
 from ostinato.core.failure.failure import Failure, safe_failure
-from ostinato.worker.child import exit_failure
 from ostinato.worker.executors.protocol import AttemptFinished, AttemptStart, EventSink, StopReason
 from ostinato.worker.executors.task_based import unstarted
 from ostinato.worker.frames import Beats, Finished, LogText, Ready, Run, RunItem, Stop, ToSupervisor
@@ -213,7 +212,7 @@ class _Slot:
 
     def _on_message(self, message: ToSupervisor) -> None:
         if isinstance(message, Finished):
-            self._on_finished(message.items[0])
+            self._on_finished(message)
         elif isinstance(message, Beats):
             self._sink.beat([beat for beat in message.items if beat.attempt_id == self._attempt_id])
         elif isinstance(message, LogText):
@@ -224,10 +223,13 @@ class _Slot:
             _cancel(self._ready_limit)
             self._pool.slot_ready(self, message.known)
 
-    def _on_finished(self, finished: AttemptFinished) -> None:
+    def _on_finished(self, message: Finished) -> None:
+        finished = message.items[0]
         if finished.attempt_id != self._attempt_id:
             return
         self.process.drain_output()
+        if message.is_last:
+            self.process.kill()
         self._end_attempt(finished)
         if self._kill is not None:
             # The attempt made it within its grace; the process goes on to the next one.
@@ -238,13 +240,13 @@ class _Slot:
     def _on_exit(self, return_code: int) -> None:
         _cancel(self._kill)
         _cancel(self._ready_limit)
-        failure = exit_failure(return_code, what="the slot process")
+        failure = self.process.failure_of_exit(return_code, what="the slot process")
         if self._attempt_id:
             finished = AttemptFinished(
                 attempt_id=self._attempt_id,
                 started_us=self._started_us,
                 finished_us=self._clock.wall_us(),
-                failure=exit_failure(return_code, what="the task's process"),
+                failure=self.process.failure_of_exit(return_code, what="the task's process"),
             )
             self._end_attempt(finished)
         if not self._is_ready:

@@ -20,6 +20,7 @@ from random import Random
 from ostinato.clock import Clock
 from ostinato.core.ids import new_id
 from ostinato.core.instants import SECOND
+from ostinato.errors import UserError
 from ostinato.observe.hooks import Hooks
 from ostinato.observe.records import TaskModuleFailed
 from ostinato.wire.protocol import WorkerTransport
@@ -104,6 +105,7 @@ class Supervisor:
     async def run(self) -> None:
         """Work until `drain` or `stop`. Raises what the first node says if it refuses this worker for good.
 
+        Raises ``INVALID_APP`` if nothing of the app could be imported.
         A cancelled run ends at once: its attempts are killed and nobody is told.
         """
         works = [asyncio.create_task(self._work()), asyncio.create_task(self._end_when_asked())]
@@ -158,7 +160,11 @@ class Supervisor:
                 self.known_tasks.tasks.extend(known.tasks)
                 self.known_tasks.declarations.extend(known.declarations)
                 self.known_tasks.problems.extend(known.problems)
-        for problem in self.known_tasks.problems:
+        known = self.known_tasks
+        if known.problems and not known.declarations:
+            # It could run nothing of its app, now or later: better not started than idle.
+            raise UserError("INVALID_APP", "; ".join(known.problems), field="app")
+        for problem in known.problems:
             self._hooks.emit(TaskModuleFailed(worker_name=self._config.worker_name, problem=problem))
 
     async def _limits_loop(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,9 @@ from ostinato.sdk.context import Context
 from ostinato.sdk.signature import Call
 from ostinato.sdk.task import Task, read_function
 from ostinato.worker.known_tasks import KnownTasks
+
+_IMPORT_FILES = f"{Path(importlib.__file__).parent}{os.sep}"
+_OWN_FILES = f"{Path(__file__).parents[1]}{os.sep}"
 
 
 class Callee(NamedTuple):
@@ -129,13 +133,13 @@ def _import_path(path: Path) -> ModuleType:
 
 
 def _problem(name: str, error: BaseException) -> str:
-    """What failed and why, with the place in the user's code."""
+    """What failed and why, with the place in the user's code, also where ours refused what stands there."""
     failure = failure_from_exception(error)
     traceback = error.__traceback__
     place = ""
     while traceback is not None:
         file, line = traceback.tb_frame.f_code.co_filename, traceback.tb_lineno
-        if not file.startswith("<") and "ostinato/worker" not in file and "importlib" not in file:
+        if not file.startswith("<") and not file.startswith((_OWN_FILES, _IMPORT_FILES)):
             place = f" ({file}, line {line})"
         traceback = traceback.tb_next
     return f"{name} could not be imported: {failure.message}{place}"

@@ -86,6 +86,8 @@ class AttemptRun:
             return callee, callee.bind_payload(assignment.payload, context)
         except UserError as error:
             return self.failed(safe_failure("BAD_PAYLOAD", str(error)))
+        except BaseException as error:  # noqa: BLE001 - the user's types are built there
+            return self.raised(error)
 
     def begin(self) -> None:
         """User code begins."""
@@ -97,6 +99,8 @@ class AttemptRun:
             result = callee.encode_result(value)
         except UserError as error:
             return self.failed(safe_failure("BAD_RESULT", str(error)))
+        except BaseException as error:  # noqa: BLE001 - the user's types are taken apart there
+            return self.raised(error)
         return AttemptFinished(
             attempt_id=self.attempt_id,
             started_us=self.started_us,
@@ -107,6 +111,14 @@ class AttemptRun:
     def raised(self, error: BaseException) -> AttemptFinished:
         """The task has raised."""
         return self.failed(failure_from_exception(error))
+
+    def ended_by_neighbour(self) -> AttemptFinished:
+        """The attempt ends because another one in its process ended it: lost, uncounted."""
+        finished = self.failed(
+            safe_failure("COLLATERAL", "another task in the loop process cancelled the attempt")
+        )
+        finished.collateral = True
+        return finished
 
     def stopped(self) -> AttemptFinished:
         """The attempt ends because it was told to."""
@@ -143,8 +155,7 @@ class AttemptRun:
 
     def write_record(self, record: logging.LogRecord) -> None:
         """Keep a log line with the attempt's output."""
-        text = _formatter.format(record) + "\n"
-        self._write_log(text.encode("utf-8", "backslashreplace"))
+        self._write_log(f"{_text_of_record(record)}\n".encode("utf-8", "backslashreplace"))
 
     def _beat(self, beat: AttemptBeat) -> None:
         now_us = self._clock.boot_us()
@@ -164,6 +175,18 @@ class AttemptRun:
         amount = f" {beat.fraction:.0%}" if beat.fraction >= 0 else ""
         line = f"progress{amount}{': ' if beat.text else ''}{beat.text}\n"
         self._write_log(line.encode("utf-8", "backslashreplace"))
+
+
+def _text_of_record(record: logging.LogRecord) -> str:
+    try:
+        return _formatter.format(record)
+    except Exception as error:  # noqa: BLE001 - as logging itself has it, a bad log line ends no program
+        what = failure_from_exception(error).message
+    try:
+        said = f"{record.msg!r} with arguments {record.args!r}"
+    except Exception as error:  # noqa: BLE001 - nor does one whose parts cannot be shown
+        said = f"a message that cannot be shown ({type(error).__name__})"
+    return f"{record.levelname} {record.name}: {said} [not a log line: {what}]"
 
 
 def _import_failure(call: str, error: BaseException) -> Failure:

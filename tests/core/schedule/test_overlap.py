@@ -33,9 +33,10 @@ def test_c047_queue_lets_wait_up_to_the_bound_and_then_skips_visibly() -> None:
         assert decide_overlap("queue", live=live).action == "wait"
         live.append(LiveInstance(f"queued-{number}", "pending", 100 + number))
     refused = decide_overlap("queue", live=live)
-    assert refused == ("skip", (), "overlap queue: 100 already wait, the bound is 100")
+    assert refused == ("skip", (), "overlap queue: 101 are live, at most 100 may wait behind the first")
     assert decide_overlap("queue", live=live, queue_bound=101).action == "wait"
-    assert decide_overlap("queue", live=[RUNNING], queue_bound=0).action == "skip"
+    alone = decide_overlap("queue", live=[RUNNING], queue_bound=0)
+    assert alone == ("skip", (), "overlap queue: 1 is live, at most 0 may wait behind the first")
 
 
 def test_c045_replace_cancels_the_old_and_waits_for_its_end() -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ostinato.cli.options import DatabaseOption, JsonOption, NamespaceOption, settings_of, wants_json
-from ostinato.cli.output import note, print_json, print_table, safe, safe_lines, say
+from ostinato.cli.output import note, note_json, print_json, print_table, safe, safe_lines, say
 
 if TYPE_CHECKING:
     from ostinato.cli.session import Session
@@ -32,6 +33,7 @@ def list_instances(
     key: Annotated[str | None, typer.Option("--key", help="Only with this idempotency key.")] = None,
     limit: Annotated[int, typer.Option("--limit", help="Most instances to list, 1 to 1000.")] = 50,
     cursor: Annotated[str | None, typer.Option("--cursor", help="Go on where an earlier list ended.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="List every one, however many; no --limit.")] = False,
     database: DatabaseOption = None,
     namespace: NamespaceOption = None,
     as_json: JsonOption = False,
@@ -44,16 +46,19 @@ def list_instances(
 
     settings = settings_of(context, database=database, namespace=namespace)
     where = InstanceFilter(namespace=settings.namespace, task=task, states=states_of(state or []), key=key)
-    page = in_session(
-        settings,
-        lambda session: queries.list_instances(session.store, where, cursor=cursor, limit=limit),
-    )
-    if wants_json(context, as_json=as_json):
+    read = queries.list_all_instances if every else partial(queries.list_instances, limit=limit)
+    page = in_session(settings, lambda session: read(session.store, where, cursor=cursor))
+    in_json = wants_json(context, as_json=as_json)
+    if in_json:
         print_json([instance_json(instance, whole=False) for instance in page.instances])
     else:
         cells = [instance_cells(instance) for instance in page.instances]
         print_table(INSTANCE_COLUMNS, cells, empty="There are no such instances.")
-    if page.cursor is not None:
+    if page.cursor is None:
+        return
+    if in_json:
+        note_json({"cursor": page.cursor})
+    else:
         note(f"there are more: --cursor {page.cursor}")
 
 
@@ -115,10 +120,25 @@ def logs(
 
 async def _story(session: Session, instance_id: str) -> tuple[Instance, Story, list[HistoryRow]]:
     from ostinato.control.explain import story
-    from ostinato.control.queries import get_instance
 
-    told = await story(session.store, instance_id)
-    return await get_instance(session.store, instance_id), told, await session.store.history(instance_id)
+    instance, runs = await _instance_and_scheduler(session, instance_id)
+    told = await story(session.store, instance_id, scheduler_runs=runs)
+    return instance, told, await session.store.history(instance_id)
+
+
+async def _instance_and_scheduler(session: Session, instance_id: str) -> tuple[Instance, bool]:
+    """The instance, and whether a scheduler runs that would do what comes next."""
+    from ostinato.control.queries import get_instance, scheduler_is_running
+    from ostinato.core.states import TERMINAL_STATES
+
+    store = session.store
+    instance = await get_instance(store, instance_id)
+    if instance.state in TERMINAL_STATES:
+        return instance, True
+    if instance.due_us > await store.now_us():  # nothing is overdue: no reason to watch for a renewal
+        return instance, bool(await store.nodes())
+    runs = await scheduler_is_running(store, clock=session.clock)
+    return await get_instance(store, instance_id), runs
 
 
 async def _output(session: Session, instance_id: str) -> list[OutputChunk]:

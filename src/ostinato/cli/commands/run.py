@@ -45,7 +45,7 @@ def dev(
     import logging
 
     from ostinato.assembly import run_dev
-    from ostinato.cli.running import announce_dev, run_until_signal
+    from ostinato.cli.running import announce_dev, require_app, run_until_signal
     from ostinato.observe.logs import LogHook
 
     settings = settings_of(
@@ -61,6 +61,7 @@ def dev(
         log_format=log_format,
         database=database,
     )
+    require_app(settings.app, field="APP")
     on_ready = announce_dev(settings, in_json=wants_json(context, as_json=as_json))
     # Whoever watches a terminal wants to see successes too.
     log_hook = LogHook(routine_level=logging.INFO)
@@ -119,7 +120,7 @@ def worker(
 ) -> None:
     """Run a worker, which connects to a scheduler and runs what it is given."""
     from ostinato.assembly import run_worker
-    from ostinato.cli.running import run_until_signal
+    from ostinato.cli.running import require_app, run_until_signal
 
     settings = settings_of(
         context,
@@ -134,4 +135,6 @@ def worker(
         log_level=log_level,
         log_format=log_format,
     )
+    if len(settings.app.split(",")) == 1:  # of several apps, those that can be imported are run
+        require_app(settings.app, field="--app")
     run_until_signal(settings, run_worker(settings), service_name="ostinato-worker")

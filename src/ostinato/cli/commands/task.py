@@ -14,7 +14,11 @@ if TYPE_CHECKING:
     from ostinato.core.definition import TaskRow
     from ostinato.store.batches import TriggerRow
 
-app = typer.Typer(help="Tasks: list, show, run, pause, disable.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    help="Tasks: list, show, trigger, pause, resume, disable, enable.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the task.")]
 
@@ -29,7 +33,7 @@ def list_tasks(
 ) -> None:
     """List the tasks of a namespace with their next fire."""
     from ostinato.cli.session import in_session
-    from ostinato.cli.views import duration, runs, shown_instant, task_json, task_status
+    from ostinato.cli.views import duration, runs, task_json, task_status
 
     found = in_session(settings_of(context, database=database, namespace=namespace), _all_tasks)
     if wants_json(context, as_json=as_json):
@@ -42,7 +46,7 @@ def list_tasks(
                 row.ref.name,
                 row.version,
                 task_status(row),
-                shown_instant(triggers[0].next_us if triggers else None) or "-",
+                _next_fire(row, triggers),
                 duration(row.definition.timeout_us),
                 runs(row),
             )
@@ -71,6 +75,14 @@ def show(
         print_json(task_json(row, triggers))
     else:
         _show_task(row, triggers)
+
+
+def _next_fire(row: TaskRow, triggers: list[TriggerRow]) -> str:
+    from ostinato.cli.views import shown_instant
+
+    if row.paused or row.disabled or not triggers:
+        return "-"  # what is planned is not made up later
+    return shown_instant(triggers[0].next_us) or "-"
 
 
 async def _all_tasks(session: Session) -> list[tuple[TaskRow, list[TriggerRow]]]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import errno
 import traceback
+from types import TracebackType
 from typing import NamedTuple
 
 from ostinato.core.failure.categories import TASK_CATEGORIES, category_of
@@ -25,6 +26,18 @@ from ostinato.core.failure.failure import (
     Cause,
     Failure,
     safe_failure,
+)
+from ostinato.core.failure.foreign import (
+    group_members,
+    is_a,
+    plain_int,
+    plain_str,
+    read_attribute,
+    real_ancestors,
+    real_field,
+    real_name,
+    real_qualified_name,
+    text_of,
 )
 from ostinato.core.failure.http_clients import HttpAnswer, connection_code, hidden_reason, http_answer
 from ostinato.core.failure.signals import Permanent, RetryLater, TaskError
@@ -78,11 +91,11 @@ def failure_from_exception(error: BaseException) -> Failure:
     """Failure of a task that raised `error`. Total: never raises, for any exception (C067, C069)."""
     links = _chain(error)
     meaning = _meaning_of_chain(links)
-    signal = meaning.error if isinstance(meaning.error, RetryLater) else None
+    signal = meaning.error if is_a(meaning.error, RetryLater) else None
     answer = meaning.answer
-    own_words = isinstance(error, TaskError) and bool(error.args)
-    text = _text_of(error)
-    name = type(error).__qualname__
+    own_words = is_a(error, TaskError) and bool(real_field(error, "args"))
+    text = text_of(error)
+    name = real_name(type(error))
     return safe_failure(
         meaning.code,
         text if own_words and text else f"{name}: {text}" if text else name,
@@ -99,14 +112,15 @@ def failure_from_exception(error: BaseException) -> Failure:
 def class_names(kind: type[BaseException]) -> tuple[str, ...]:
     """Qualified names of a class and its ancestors, without object and BaseException."""
     return tuple(
-        qualified_name(ancestor) for ancestor in kind.__mro__ if ancestor not in (object, BaseException)
+        qualified_name(ancestor)
+        for ancestor in real_ancestors(kind)
+        if ancestor is not object and ancestor is not BaseException
     )
 
 
 def qualified_name(kind: type) -> str:
     """``module.Class`` as patterns spell it; builtins without their module."""
-    module = str(kind.__module__)
-    return kind.__qualname__ if module == "builtins" else f"{module}.{kind.__qualname__}"
+    return real_qualified_name(kind)
 
 
 def _chain(error: BaseException) -> list[_Link]:
@@ -126,13 +140,13 @@ def _chain(error: BaseException) -> list[_Link]:
 def _below(link: _Link) -> list[_Link]:
     error, depth = link
     below: list[_Link] = []
-    if isinstance(error, BaseExceptionGroup):
-        # More members than the chain holds could not be shown; a slice keeps a huge group cheap.
-        below += [_Link(member, depth) for member in error.exceptions[:CHAIN_LENGTH_MAX]]
-    if error.__cause__ is not None:
-        below.append(_Link(error.__cause__, None if depth is None else depth + 1))
-    elif error.__context__ is not None and not error.__suppress_context__:
-        below.append(_Link(error.__context__, None))
+    # More members than the chain holds could not be shown; a slice keeps a huge group cheap.
+    below += [_Link(member, depth) for member in group_members(error)[:CHAIN_LENGTH_MAX]]
+    cause, context = real_field(error, "__cause__"), real_field(error, "__context__")
+    if is_a(cause, BaseException):
+        below.append(_Link(cause, None if depth is None else depth + 1))
+    elif is_a(context, BaseException) and not real_field(error, "__suppress_context__"):
+        below.append(_Link(context, None))
     return below
 
 
@@ -163,15 +177,16 @@ def _python_error(error: BaseException, note: str = "") -> _Meaning:
 
 
 def _own_meaning(error: BaseException) -> _Meaning | None:
-    if isinstance(error, TaskError):
+    if is_a(error, TaskError):
         return _signal_meaning(error)
     note = ""
-    own_code = _attribute(error, "ostinato_code")
-    if isinstance(own_code, str) and is_valid_code(own_code):
+    said = read_attribute(error, "ostinato_code")
+    own_code = plain_str(said)
+    if own_code is not None and is_valid_code(own_code):
         return _Meaning(own_code, _own_category(error, "ostinato_category", code=own_code), error)
-    if own_code is not None:
+    if said is not None:
         note = "the exception's ostinato_code is not a code"
-    if isinstance(error, SystemExit):
+    if is_a(error, SystemExit):
         return _exit_meaning(error)
     answer = http_answer(error, class_names(type(error)))
     if answer is not None:
@@ -185,27 +200,28 @@ def _own_meaning(error: BaseException) -> _Meaning | None:
 def _signal_meaning(error: TaskError) -> _Meaning:
     # A subclass may skip our __init__ or overwrite its fields, so what it holds is checked, not trusted.
     fallback = "TASK_ERROR"
-    if isinstance(error, Permanent):
+    if is_a(error, Permanent):
         fallback = "PERMANENT"
-    elif isinstance(error, RetryLater):
+    elif is_a(error, RetryLater):
         fallback = "RETRY_LATER"
-    code = _attribute(error, "code")
-    valid_code = code if isinstance(code, str) and is_valid_code(code) else fallback
+    code = plain_str(read_attribute(error, "code"))
+    valid_code = code if code is not None and is_valid_code(code) else fallback
     return _Meaning(valid_code, _own_category(error, "category", code=fallback), error)
 
 
 def _own_category(error: BaseException, name: str, *, code: str) -> str:
     """Category that the exception gives itself; else that of `code`, if a task may have it at all."""
-    said = _attribute(error, name)
+    said = plain_str(read_attribute(error, name))
     for category in (said, category_of(code)):
-        if isinstance(category, str) and category in TASK_CATEGORIES:
+        if category is not None and category in TASK_CATEGORIES:
             return category
     return "transient"
 
 
 def _exit_meaning(error: SystemExit) -> _Meaning:
-    status = error.code
-    number = status & 0xFF if isinstance(status, int) else 0 if status is None else 1
+    status = read_attribute(error, "code")
+    whole = int(status) if type(status) is bool else plain_int(status)
+    number = whole & 0xFF if whole is not None else 0 if status is None else 1
     code = f"EXIT_{number}"
     return _Meaning(code, category_of(code), error)
 
@@ -215,8 +231,9 @@ def _known_code(error: BaseException) -> str | None:
     for name in names:
         if name in _CODE_BEFORE_ERRNO:
             return _CODE_BEFORE_ERRNO[name]
-    if isinstance(error, OSError) and isinstance(error.errno, int):
-        symbol = errno.errorcode.get(error.errno, "")
+    number = plain_int(read_attribute(error, "errno")) if is_a(error, OSError) else None
+    if number is not None:
+        symbol = errno.errorcode.get(number, "")
         if symbol in CATALOGUE:
             return symbol
     return next((_CODE_AFTER_ERRNO[name] for name in names if name in _CODE_AFTER_ERRNO), None)
@@ -225,33 +242,22 @@ def _known_code(error: BaseException) -> str | None:
 def _cause(error: BaseException) -> Cause:
     return Cause(
         class_name=qualified_name(type(error)),
-        message=cut_text(_text_of(error), CAUSE_MESSAGE_BYTES_MAX),
+        message=cut_text(text_of(error), CAUSE_MESSAGE_BYTES_MAX),
         classes=class_names(type(error)),
     )
 
 
-def _attribute(error: BaseException, name: str) -> object:
-    try:
-        return getattr(error, name, None)
-    except Exception:  # noqa: BLE001 - a property of the user's class may raise anything
-        return None
-
-
 def _whole_number(signal: RetryLater | None, name: str) -> int | None:
-    value = None if signal is None else _attribute(signal, name)
-    return value if isinstance(value, int) else None
-
-
-def _text_of(error: BaseException) -> str:
-    try:
-        # A __str__ may return a subclass of str with surprises of its own; this makes it a plain one.
-        return str.__str__(str(error))
-    except Exception as broken:  # noqa: BLE001 - the user's __str__ may raise anything; the text says so
-        return f"<its __str__ raised {type(broken).__qualname__}>"
+    return None if signal is None else plain_int(read_attribute(signal, name))
 
 
 def _traceback_of(error: BaseException) -> str:
     try:
         return "".join(traceback.TracebackException.from_exception(error, compact=True).format())
-    except Exception as broken:  # noqa: BLE001 - formatting calls into the user's class; the text says so
-        return f"<no traceback: formatting it raised {type(broken).__qualname__}>"
+    except BaseException as broken:  # noqa: BLE001 - formatting calls into the user's class; the text says so
+        reason = f"<formatting the rest raised {real_name(type(broken))}>"
+    frames = real_field(error, "__traceback__")
+    lines = traceback.format_tb(frames) if isinstance(frames, TracebackType) else []
+    return "".join(
+        ["Traceback (most recent call last):\n", *lines, real_qualified_name(type(error)), "\n", reason]
+    )

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from ostinato.core.failure.foreign import is_a, plain_int, plain_str
+from ostinato.core.failure.foreign import read_attribute as _read
 from ostinato.core.failure.retry_after import parse_retry_after
 from ostinato.core.instants import parse_instant
 
@@ -63,9 +65,8 @@ def http_answer(error: BaseException, names: Sequence[str]) -> HttpAnswer | None
     if attribute is None:
         return None
     answer = _read(error, attribute) if attribute else error
-    status = next(
-        (value for name in _STATUS_ATTRIBUTES if isinstance(value := _read(answer, name), int)), None
-    )
+    numbers = (plain_int(_read(answer, name)) for name in _STATUS_ATTRIBUTES)
+    status = next((number for number in numbers if number is not None), None)
     if status is None or not 100 <= status <= 599:
         return None
     asked = _header(_read(answer, "headers"))
@@ -80,7 +81,7 @@ def http_answer(error: BaseException, names: Sequence[str]) -> HttpAnswer | None
 def hidden_reason(error: BaseException, names: Sequence[str]) -> BaseException | None:
     """The socket's own error where a library keeps it in an attribute rather than as a cause."""
     reason = _read(error, "reason") if "urllib.error.URLError" in names else None
-    return reason if isinstance(reason, BaseException) else None
+    return reason if is_a(reason, BaseException) else None
 
 
 def connection_code(names: Sequence[str]) -> str | None:
@@ -94,13 +95,6 @@ def _header(headers: object) -> str | None:
         return None
     try:
         value = get("Retry-After")
-    except Exception:  # noqa: BLE001 - somebody else's mapping may raise anything; then it says nothing
+    except BaseException:  # noqa: BLE001 - somebody else's mapping may raise anything; then it says nothing
         return None
-    return value if isinstance(value, str) else None
-
-
-def _read(thing: object, name: str) -> object:
-    try:
-        return getattr(thing, name, None)
-    except Exception:  # noqa: BLE001 - a property may raise anything; then it says nothing
-        return None
+    return plain_str(value)

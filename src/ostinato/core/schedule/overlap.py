@@ -74,10 +74,13 @@ def decide_overlap(
 
 
 def _queue(ordered: list[LiveInstance], queue_bound: int) -> OverlapDecision:
-    waiting_count = len(ordered) - 1
-    if waiting_count >= queue_bound:
+    if len(ordered) - 1 >= queue_bound:
+        # Those that count include submissions that their owner has yet to admit: "live", not "wait".
+        verb = "is" if len(ordered) == 1 else "are"
         return OverlapDecision(
-            "skip", (), f"overlap queue: {waiting_count} already wait, the bound is {queue_bound}"
+            "skip",
+            (),
+            f"overlap queue: {len(ordered)} {verb} live, at most {queue_bound} may wait behind the first",
         )
     return OverlapDecision("wait", (), f"overlap queue: waits behind {_names(ordered, plural='', single='')}")
 

@@ -137,7 +137,7 @@ class SqliteStore:
         self._node_id = node.id
 
     async def renew_node(self, node_id: str) -> bool:
-        """As the protocol says. Raises ``DATABASE_UNUSABLE`` once the file is no longer the one that was opened.
+        """As the protocol says. Raises ``DATABASE_UNUSABLE`` if the file is no longer the one opened.
 
         SQLite would go on writing into a deleted file, where nobody finds it.
         """

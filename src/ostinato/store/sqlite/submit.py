@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ostinato.errors import UserError
 from ostinato.store.batches import Submission, SubmitReceipt
-from ostinato.store.rules import birth_problem, require_bounded, require_partition
+from ostinato.store.rules import require_bounded, require_partition, submission_problem
 from ostinato.store.sqlite.failures import DATA_ERRORS, safe_message
 from ostinato.store.sqlite.rows import instance_values
 from ostinato.store.sqlite.statements import Row, run_rows
@@ -22,7 +22,7 @@ def submit(
     for submission in submissions:
         instance = submission.instance
         require_partition(instance.partition, partition_count, subject=instance.id)
-        if birth_problem(instance) is not None:
+        if submission_problem(submission) is not None:
             require_bounded((submission,), partition_count)
     connection.execute("BEGIN IMMEDIATE")
     try:

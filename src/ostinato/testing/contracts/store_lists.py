@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from ostinato.core.definition import ShellSpec, TaskDefinition, TaskRef
@@ -85,6 +86,18 @@ class DefinitionContract:
             await store.apply([make_definition(), bad], now_us=T0)
         assert caught.value.code == "INVALID_VALUE"
         assert await store.get_tasks([REF]) == {}
+
+    @pytest.mark.parametrize(
+        "changes", [{"priority": 1.5}, {"timeout_us": "1h"}, {"queue_bound": True}, {"labels": {"zone": 1}}]
+    )
+    async def test_a_definition_that_could_not_be_read_back_is_refused(
+        self, store: Store, changes: dict[str, object]
+    ) -> None:
+        bad = msgspec.structs.replace(make_definition(), **changes)
+        with pytest.raises(UserError) as caught:
+            await store.apply([make_definition("good"), bad], now_us=T0)
+        assert caught.value.code == "INVALID_VALUE"
+        assert await store.list_tasks(None, after=None, limit=9) == []
 
     async def test_tasks_are_listed_by_namespace_and_name(self, store: Store) -> None:
         names = [("b", "x"), ("a", "z"), ("a", "y"), ("c", "a")]

@@ -5,7 +5,8 @@ an ``Idempotency-Key`` that is the same for all attempts of one generation, so t
 it has already done. The task's own headers win over these.
 
 A task without a body whose method takes one sends its payload as JSON. The answer's body is read up to
-`BODY_BYTES_MAX`; the rest is left unread and the result says so.
+`BODY_BYTES_MAX`, as sent and as decoded; the rest is left unread and the result says so. Nothing about the
+body of a complete answer makes the attempt fail: what it asked for has been done.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from ostinato.core.definition import HttpSpec
 from ostinato.core.failure.failure import Failure, safe_failure
 from ostinato.core.failure.text import safe_text
 from ostinato.core.payload import RESULT_BYTES_MAX
+from ostinato.worker.executors.http_body import BODY_BYTES_MAX, Body, decoded_body, text_of
 from ostinato.worker.executors.http_failures import Secrets, request_failure, status_failure
 from ostinato.worker.executors.protocol import AttemptFinished, AttemptStart, EventSink, StopReason
 from ostinato.worker.executors.task_based import AttemptTasks, StopRequest, until_stopped_or
 
-BODY_BYTES_MAX = 1024 * 1024
 _METHODS_WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 _EMPTY_PAYLOADS = (b"", b"{}", b"null")
 
@@ -99,24 +100,25 @@ class HttpExecutor:
             read=spec.read_timeout_us / 1e6,
             write=spec.read_timeout_us / 1e6,
         )
-        headers, body = _request_parts(start, spec)
+        headers, content = _request_parts(start, spec)
         try:
             async with self._http().stream(
                 spec.method,
                 spec.url,
                 headers=headers,
-                content=body,
+                content=content,
                 timeout=timeout,
                 follow_redirects=spec.follow_redirects,
             ) as response:
-                content, is_whole = await _read_body(response)
+                body = await _read_body(response)
         except (httpx.HTTPError, httpx.InvalidURL, httpx.CookieConflict, OSError, ValueError) as error:
             return None, request_failure(spec, error, secrets=secrets)
-        text = safe_text(content.decode(response.charset_encoding or "utf-8", "backslashreplace"))
+        text = safe_text(text_of(body.content, content_type=response.headers.get("Content-Type", "")))
         if not is_success(response.status_code, spec.success_status):
             now_us = self._clock.wall_us()
-            return None, status_failure(spec, response, body=text, now_us=now_us, secrets=secrets)
-        return _result(response, content, text=text, is_whole=is_whole), None
+            shown = text if body.problem is None else f"[{body.problem}]"
+            return None, status_failure(spec, response, body=shown, now_us=now_us, secrets=secrets)
+        return _result(response, body, text=text), None
 
     def _http(self) -> httpx.AsyncClient:
         if self._client is None:
@@ -147,6 +149,7 @@ def _request_parts(start: AttemptStart, spec: HttpSpec) -> tuple[dict[str, str],
     assignment = start.assignment
     headers = {
         "User-Agent": "Ostinato",
+        "Accept-Encoding": "identity",
         "Ostinato-Instance": assignment.instance_id,
         "Ostinato-Attempt": str(assignment.attempt),
         "Ostinato-Attempt-Id": assignment.attempt_id,
@@ -163,30 +166,34 @@ def _request_parts(start: AttemptStart, spec: HttpSpec) -> tuple[dict[str, str],
     return {name: value for name, value in headers.items() if name.lower() not in own} | spec.headers, body
 
 
-async def _read_body(response: httpx.Response) -> tuple[bytes, bool]:
-    """The body as far as it is kept, and whether that is all of it."""
+async def _read_body(response: httpx.Response) -> Body:
     parts: list[bytes] = []
     size_bytes = 0
-    async for part in response.aiter_bytes():
+    # Raw: httpx would decompress a part whole, whatever that makes of it.
+    async for part in response.aiter_raw():
         parts.append(part)
         size_bytes += len(part)
         if size_bytes > BODY_BYTES_MAX:
-            return b"".join(parts)[:BODY_BYTES_MAX], False
-    return b"".join(parts), True
+            break
+    encodings = response.headers.get_list("Content-Encoding", split_commas=True)
+    return decoded_body(b"".join(parts), encodings=encodings)
 
 
-def _result(response: httpx.Response, content: bytes, *, text: str, is_whole: bool) -> bytes:
+def _result(response: httpx.Response, body: Body, *, text: str) -> bytes:
     status = response.status_code
     media_type = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
-    if is_whole and (media_type == "application/json" or media_type.endswith("+json")):
-        encoded = _result_of_json(status, content)
+    if body.is_whole and (media_type == "application/json" or media_type.endswith("+json")):
+        encoded = _result_of_json(status, body.content)
         if encoded is not None:
             return encoded
+    is_whole = body.is_whole
     while True:
-        body: dict[str, object] = {"status": status, "body": text}
-        if not is_whole:
-            body["truncated"] = True
-        encoded = msgspec.json.encode(body)
+        shown: dict[str, object] = {"status": status, "body": text}
+        if body.problem is not None:
+            shown["undecoded"] = body.problem
+        elif not is_whole:
+            shown["truncated"] = True
+        encoded = msgspec.json.encode(shown)
         if len(encoded) <= RESULT_BYTES_MAX:
             return encoded
         # Escapes make JSON of a text longer than the text.

@@ -1,0 +1,168 @@
+"""What a task can change of its process, put back before the next attempt runs there.
+
+Noted is what the imports of the user's modules have left, as they run only once; put back is what the task
+itself changed. Whoever sets up a variable or a handler for good does so when its module is imported.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import sys
+from contextlib import suppress
+from typing import TextIO
+
+from ostinato.core.failure.foreign import real_name
+
+_STANDARD_DESCRIPTORS = (0, 1, 2)
+#: Also those whose time may still come when the attempt has ended.
+_SIGNALS = (
+    signal.SIGINT,
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGALRM,
+    signal.SIGCHLD,
+    signal.SIGPIPE,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+)
+
+
+class SlotState:
+    """State of the process that attempts share; of the main thread only."""
+
+    def __init__(self) -> None:
+        # Duplicates are not inherited by what tasks start.
+        self._kept = {number: os.dup(number) for number in _STANDARD_DESCRIPTORS}
+        self._identities = {kept: _identity(kept) for kept in self._kept.values()}
+        # O_PATH asks for no permission to list it.
+        self._directory = os.open(".", os.O_DIRECTORY | getattr(os, "O_PATH", os.O_RDONLY))
+        self._directory_identity = _identity(self._directory)
+        self._umask = os.umask(0)
+        os.umask(self._umask)
+        self._stdin, self._stdout, self._stderr = sys.stdin, sys.stdout, sys.stderr
+        self._attributes = {
+            id(stream): _attributes(stream) for stream in (self._stdin, self._stdout, self._stderr)
+        }
+        self._environ = os.environ
+        self.remember()
+
+    def remember(self) -> None:
+        """Note what the task finds when it begins."""
+        self._variables = dict(self._environ)
+        self._handlers = {number: signal.getsignal(number) for number in _SIGNALS}
+        self._signal_mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+    def restore(self) -> bool:
+        """Put everything back; False if that cannot be done, and the process is fit for no other attempt."""
+        flush_streams(sys.stdout, sys.stderr)
+        try:
+            self._restore_signals()
+            self._restore_descriptors()
+            self._restore_directory()
+        except (OSError, ValueError):
+            # The task has closed the descriptors that are kept for this, too.
+            return False
+        flush_streams(self._stdout, self._stderr)
+        self._restore_streams()
+        os.umask(self._umask)
+        self._restore_environment()
+        return True
+
+    def _restore_descriptors(self) -> None:
+        for number, kept in self._kept.items():
+            if _identity(kept) != self._identities[kept]:
+                raise OSError(f"descriptor {kept} is another file now")
+            if _identity_or_none(number) != self._identities[kept]:
+                os.dup2(kept, number)
+            # Shared by all duplicates, so a task that made its own output non-blocking changed ours.
+            os.set_blocking(number, True)
+
+    def _restore_directory(self) -> None:
+        if _identity(self._directory) != self._directory_identity:
+            raise OSError("the kept directory is another file now")
+        # Always: whether a removed directory is still the same one is not worth asking.
+        os.fchdir(self._directory)
+
+    def _restore_signals(self) -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        for number, handler in self._handlers.items():
+            # None is a handler from outside Python, which cannot be set again from here.
+            if handler is not None and signal.getsignal(number) is not handler:
+                signal.signal(number, handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._signal_mask)
+
+    def _restore_streams(self) -> None:
+        self._stdin = self._usable(self._stdin, 0)
+        self._stdout = self._usable(self._stdout, 1)
+        self._stderr = self._usable(self._stderr, 2)
+        sys.stdin, sys.stdout, sys.stderr = self._stdin, self._stdout, self._stderr
+
+    def _usable(self, stream: TextIO, number: int) -> TextIO:
+        known = self._attributes.pop(id(stream), None)
+        if known is None or _attributes(stream) != known:
+            stream = _new_stream(number)
+            known = _attributes(stream)
+        self._attributes[id(stream)] = known
+        return stream
+
+    def _restore_environment(self) -> None:
+        os.environ = self._environ  # noqa: B003 - the same object again, should the task have replaced it
+        now = dict(self._environ)
+        if now != self._variables:
+            for name in now.keys() - self._variables.keys():
+                del self._environ[name]
+            for name, value in self._variables.items():
+                if now.get(name) != value:
+                    self._environ[name] = value
+
+
+def flush_streams(*streams: TextIO | None) -> None:
+    """Flush what may be a stream; a task may have closed or replaced it, which only costs its own output."""
+    for stream in streams:
+        try:
+            if stream is not None:
+                stream.flush()
+        except (AttributeError, ValueError):
+            # Replaced by what only writes, or closed: nothing is held back there.
+            continue
+        except BaseException as error:  # noqa: BLE001 - the user's own stream; its attempt's output says so
+            _write_note(f"[output may be lost: flushing it raised {real_name(type(error))}]\n")
+
+
+def _write_note(text: str) -> None:
+    # Closed by the task: then there is nobody to tell.
+    with suppress(OSError):
+        os.write(2, text.encode("utf-8", "backslashreplace"))
+
+
+def _new_stream(descriptor: int) -> TextIO:
+    if descriptor == 0:
+        return open(descriptor, encoding="utf-8", closefd=False)
+    return open(descriptor, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)
+
+
+def _attributes(stream: object) -> tuple[object, ...] | None:
+    """How a stream writes; None if it does not any more, or is not one of ours."""
+    if type(stream) is not io.TextIOWrapper:
+        return None
+    try:
+        own = tuple(sorted(vars(stream)))
+        return stream.closed, stream.encoding, stream.errors, stream.line_buffering, own
+    except ValueError:
+        # Its buffer has been detached.
+        return None
+
+
+def _identity(descriptor: int) -> tuple[int, int]:
+    status = os.fstat(descriptor)
+    return status.st_dev, status.st_ino
+
+
+def _identity_or_none(descriptor: int) -> tuple[int, int] | None:
+    try:
+        return _identity(descriptor)
+    except OSError:
+        # Closed, as a task may do.
+        return None
