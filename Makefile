@@ -54,7 +54,7 @@ bench: $(STAMP) ## Measure how fast a backlog drains
 	@$(BIN)/python bench/drain.py
 
 cases-full: $(STAMP) ## Run the hard cases at full length (minutes)
-	@OSTINATO_CASES_FULL=1 $(BIN)/python -m pytest tests/cases
+	@OSTINATO_CASES_FULL=1 $(BIN)/python -m pytest tests/cases tests/core/schedule
 
 clean: ## Remove the environment, caches and the example's output
 	@rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
