@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import cast
 
 import pytest
 from support.cluster import ADDRESS, Cluster, python_task
@@ -10,10 +11,14 @@ from support.scripted_worker import HEARTBEAT_US, ScriptedWorker
 
 from ostinato.core.failure.failure import safe_failure
 from ostinato.core.instants import MINUTE, SECOND
+from ostinato.core.model import Outcome
 from ostinato.core.retry.policy import RetryPolicy
 from ostinato.core.schedule.trigger import CronTrigger, IntervalTrigger
 from ostinato.core.states import Hold, State
+from ostinato.observe.hooks import Hooks
+from ostinato.observe.records import LoopFailed
 from ostinato.scheduler.config import NodeConfig
+from ostinato.scheduler.loop import Loop
 from ostinato.store.batches import CommitBatch, RequestCancel
 from ostinato.testing.virtual_clock import START_US, run_virtual
 
@@ -187,6 +192,66 @@ def test_a_result_counts_once_and_a_repeated_one_is_acknowledged_and_kept() -> N
         assert row.kind == "late_result"
         await worker.disconnect()
         await cluster.stop()
+
+    run_virtual(story())
+
+
+def test_an_outcome_that_cannot_be_recorded_fails_alone_and_holds_up_no_other() -> None:
+    """Design section 3: one bad row does not stop a group; the offender becomes a failure with safe text."""
+
+    async def story() -> None:
+        cluster, task = Cluster(), python_task(retry=RetryPolicy(max_retry=0))
+        await cluster.start(task)
+        worker = await worker_of(cluster, lambda item: None)
+        bad, good = await cluster.submit(task), await cluster.submit(task)
+        for identity in (bad, good):
+            await cluster.in_state(identity, State.RUNNING)
+        items = {item.instance_id: item for item in worker.assigned}
+        outcomes = [
+            Outcome(
+                instance_id=identity,
+                attempt=items[identity].attempt,
+                attempt_id=items[identity].attempt_id,
+                started_us=cluster.clock.wall_us(),
+                finished_us=finished_us,
+                result=b"1",
+            )
+            # A time that is none, as a worker with a bug might report it.
+            for identity, finished_us in ((bad, cast(int, "soon")), (good, cluster.clock.wall_us()))
+        ]
+        await worker.report(outcomes)
+        await cluster.in_state(good, State.SUCCESS)
+        failed = await cluster.in_state(bad, State.FAILED)
+        assert failed.failure is not None
+        assert failed.failure.code == "BAD_RESULT"
+        assert "could not be recorded" in failed.failure.message
+        await cluster.until(lambda: _value(len(worker.acknowledged) == 2))
+        await worker.disconnect()
+        await cluster.stop()
+
+    run_virtual(story())
+
+
+def test_a_bug_in_a_round_is_told_with_its_traceback_and_the_loop_goes_on() -> None:
+    class Broken(Loop):
+        name = "broken"
+        rounds = 0
+
+        async def run_once(self) -> int | None:
+            self.rounds += 1
+            if self.rounds == 1:
+                raise ZeroDivisionError("a bug")
+            return None
+
+    async def story() -> None:
+        cluster = Cluster()
+        loop = Broken(cluster.clock, Hooks([cluster.recorder]))
+        loop.start()
+        await cluster.until(lambda: _value(loop.rounds == 2))
+        await loop.stop()
+        (told,) = [record for record in cluster.recorder.records if isinstance(record, LoopFailed)]
+        assert (told.error_code, told.error_message) == ("INTERNAL", "ZeroDivisionError: a bug")
+        assert "in run_once" in told.traceback
 
     run_virtual(story())
 

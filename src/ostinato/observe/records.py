@@ -115,12 +115,16 @@ class LoopTurned(Record, frozen=True, kw_only=True):
 
 
 class LoopFailed(Record, frozen=True, kw_only=True):
-    """A round of a background loop ended with an error; it is tried again."""
+    """A round of a background loop ended with an error; it is tried again.
+
+    `traceback` is there for an error that is a bug of ours.
+    """
 
     EVENT: ClassVar[str] = "loop_failed"
     loop: str
     error_code: str
     error_message: str
+    traceback: str = ""
 
 
 class BacklogMeasured(Record, frozen=True, kw_only=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from traceback import format_exception
 
 from ostinato.clock import Clock
 from ostinato.core.instants import DAY, SECOND
@@ -74,7 +75,8 @@ class Loop:
                 retry_us = await self._back_off(retry_us)
                 continue
             except Exception as error:  # noqa: BLE001 - a bug in one round must not end the loop for ever
-                self._report(InternalError("INTERNAL", f"{type(error).__name__}: {error}"))
+                unforeseen = InternalError("INTERNAL", f"{type(error).__name__}: {error}")
+                self._report(unforeseen, traceback="".join(format_exception(error)))
                 retry_us = await self._back_off(retry_us)
                 continue
             retry_us = RETRY_FIRST_US
@@ -107,9 +109,11 @@ class Loop:
         self._is_woken = True
         return min(retry_us * 2, RETRY_LAST_US)
 
-    def _report(self, error: OstinatoError) -> None:
+    def _report(self, error: OstinatoError, *, traceback: str = "") -> None:
         if error.code == "INVARIANT":
             self._hooks.emit(
                 InvariantBroken(name=self.name, error_message=error.message, subject=error.subject)
             )
-        self._hooks.emit(LoopFailed(loop=self.name, error_code=error.code, error_message=str(error)))
+        self._hooks.emit(
+            LoopFailed(loop=self.name, error_code=error.code, error_message=str(error), traceback=traceback)
+        )

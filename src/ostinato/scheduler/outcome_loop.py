@@ -13,6 +13,7 @@ from ostinato.core.partition.ended import end_attempt, refuse_outcome
 from ostinato.core.partition.running import RunningAttempt
 from ostinato.core.partition.state import running_attempt
 from ostinato.core.states import State
+from ostinato.errors import OstinatoError
 from ostinato.scheduler.loop import Loop
 from ostinato.scheduler.parts import NodeParts
 from ostinato.wire.messages import OutcomesAcknowledged
@@ -51,12 +52,33 @@ class OutcomeLoop(Loop):
         if not group:
             return None
         try:
-            await self._commit(group)
+            await self._commit_or_isolate(group)
         except BaseException:
             # Unacknowledged outcomes are kept: the worker repeats them only after a reconnect.
             self._waiting[:0] = group
             raise
         return self._clock.boot_us() if self._waiting else None
+
+    async def _commit_or_isolate(self, group: list[tuple[str, Outcome]]) -> None:
+        """Commit a group; where one outcome cannot be dealt with, the others go on without it.
+
+        The offender becomes a failure of its attempt, with the cause in words (design section 3, Batches).
+        """
+        try:
+            await self._commit(group)
+        except OstinatoError:
+            # The world, or a broken rule: nothing that the outcomes themselves are to blame for.
+            raise
+        except Exception as error:  # noqa: BLE001 - becomes the failure of the outcome that caused it
+            if len(group) > 1:
+                for item in group:
+                    await self._commit_or_isolate([item])
+                return
+            worker_id, outcome = group[0]
+            now_us = self._time.now_us()
+            message = f"the outcome could not be recorded: {type(error).__name__}: {error}"
+            bad = _as_failure(outcome, message, started_us=None, finished_us=now_us)
+            await self._commit([(worker_id, bad)])
 
     async def _commit(self, group: list[tuple[str, Outcome]]) -> None:
         effects = Effects()
@@ -121,16 +143,11 @@ class OutcomeLoop(Loop):
             attempt = self._running(outcome)
             if outcome.instance_id not in rejected or attempt is None:
                 continue
-            failure = safe_failure(
-                "BAD_RESULT", f"the database refused the result: {rejected[outcome.instance_id]}"
-            )
-            bad = Outcome(
-                instance_id=outcome.instance_id,
-                attempt=outcome.attempt,
-                attempt_id=outcome.attempt_id,
+            bad = _as_failure(
+                outcome,
+                f"the database refused the result: {rejected[outcome.instance_id]}",
                 started_us=outcome.started_us,
                 finished_us=outcome.finished_us,
-                failure=failure,
             )
             end_attempt(attempt, bad, now_us=now_us, rng=self._rng, into=effects)
         await self._committer.commit(effects)
@@ -144,3 +161,15 @@ class OutcomeLoop(Loop):
             session = self._sessions.by_id.get(worker_id)
             if session is not None:
                 session.post([OutcomesAcknowledged(attempt_ids)])
+
+
+def _as_failure(outcome: Outcome, message: str, *, started_us: int | None, finished_us: int) -> Outcome:
+    """The same attempt's end as a failure ``BAD_RESULT``."""
+    return Outcome(
+        instance_id=outcome.instance_id,
+        attempt=outcome.attempt,
+        attempt_id=outcome.attempt_id,
+        started_us=started_us,
+        finished_us=finished_us,
+        failure=safe_failure("BAD_RESULT", message),
+    )
