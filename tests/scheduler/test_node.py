@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import cast
 
 import pytest
-from support.cluster import ADDRESS, Cluster, python_task
+from support.cluster import ADDRESS, Cluster, python_task, value_of, worker_of
 from support.scripted_worker import HEARTBEAT_US, ScriptedWorker
 
 from ostinato.core.failure.failure import safe_failure
 from ostinato.core.instants import MINUTE, SECOND
-from ostinato.core.model import Outcome
 from ostinato.core.retry.policy import RetryPolicy
 from ostinato.core.schedule.trigger import CronTrigger, IntervalTrigger
 from ostinato.core.states import Hold, State
-from ostinato.observe.hooks import Hooks
-from ostinato.observe.records import LoopFailed
 from ostinato.scheduler.config import NodeConfig
-from ostinato.scheduler.loop import Loop
-from ostinato.store.batches import CommitBatch, RequestCancel
 from ostinato.testing.virtual_clock import START_US, run_virtual
 
 FAST = RetryPolicy(backoff="exponential", interval_us=5 * SECOND, max_retry=3)
@@ -34,13 +28,6 @@ SLOW = NodeConfig(
 REFUSED = safe_failure("ECONNREFUSED", "connection refused")
 
 
-async def worker_of(cluster: Cluster, script: object, **options: object) -> ScriptedWorker:
-    worker = ScriptedWorker(cluster.network, cluster.clock, script, **{"tasks": ["t"], **options})  # type: ignore[arg-type]  # chosen per test
-    await worker.connect(ADDRESS)
-    worker.beat(HEARTBEAT_US)
-    return worker
-
-
 def test_a_submission_runs_and_its_result_is_stored() -> None:
     async def story() -> None:
         cluster, task = Cluster(), python_task()
@@ -50,7 +37,7 @@ def test_a_submission_runs_and_its_result_is_stored() -> None:
         done = await cluster.in_state(identity, State.SUCCESS)
         assert (done.attempt, done.result) == (1, b'{"n": 1}')
         assert worker.assigned[0].payload == b'{"a": 1}'
-        await cluster.until(lambda: _value(worker.acknowledged == [done.attempt_id]))
+        await cluster.until(lambda: value_of(worker.acknowledged == [done.attempt_id]))
         assert await cluster.store.history(identity) == []
         await worker.disconnect()
         await cluster.stop()
@@ -129,133 +116,6 @@ def test_work_that_cannot_run_does_not_hold_up_work_that_can() -> None:
     run_virtual(story())
 
 
-def test_a_lost_worker_s_attempts_are_retried_after_its_lease_and_not_before() -> None:
-    async def story() -> None:
-        cluster, task = Cluster(), python_task(retry=FAST)
-        await cluster.start(task)
-        worker = await worker_of(cluster, lambda item: None)
-        identity = await cluster.submit(task)
-        await cluster.in_state(identity, State.RUNNING)
-        await worker.disconnect()
-        gone_us = cluster.clock.boot_us()
-        other = ScriptedWorker(cluster.network, cluster.clock, lambda item: b"2", tasks=["t"])
-        other.worker_id = "worker-2"
-        await other.connect(ADDRESS)
-        other.beat(HEARTBEAT_US)
-        done = await cluster.in_state(identity, State.SUCCESS)
-        waited_us = cluster.clock.boot_us() - gone_us
-        assert 5 * SECOND <= waited_us <= 7 * SECOND
-        assert (done.attempt, done.counters.lost, done.counters.failures) == (2, 1, 0)
-        await other.disconnect()
-        await cluster.stop()
-
-    run_virtual(story())
-
-
-def test_a_restarted_node_adopts_what_a_worker_is_running() -> None:
-    async def story() -> None:
-        cluster, task = Cluster(), python_task()
-        await cluster.start(task)
-        worker = await worker_of(cluster, lambda item: None)
-        identity = await cluster.submit(task)
-        await cluster.in_state(identity, State.RUNNING)
-        await worker.disconnect()
-        await cluster.restart()
-        await worker.connect(ADDRESS)
-        worker.beat(HEARTBEAT_US)
-        await cluster.sleep(60 * SECOND)
-        assert (await cluster.instance(identity)).state is State.RUNNING
-        (item,) = worker.assigned
-        await worker.finish(item, b"7")
-        done = await cluster.in_state(identity, State.SUCCESS)
-        assert (done.attempt, done.result) == (1, b"7")
-        await worker.disconnect()
-        await cluster.stop()
-
-    run_virtual(story())
-
-
-def test_a_result_counts_once_and_a_repeated_one_is_acknowledged_and_kept() -> None:
-    """I6, C083."""
-
-    async def story() -> None:
-        cluster, task = Cluster(), python_task()
-        await cluster.start(task)
-        worker = await worker_of(cluster, lambda item: b"1")
-        identity = await cluster.submit(task)
-        await cluster.in_state(identity, State.SUCCESS)
-        (item,) = worker.assigned
-        await worker.finish(item, REFUSED)
-        await cluster.until(lambda: _value(worker.acknowledged.count(item.attempt_id) == 2))
-        assert (await cluster.instance(identity)).state is State.SUCCESS
-        (row,) = await cluster.store.history(identity)
-        assert row.kind == "late_result"
-        await worker.disconnect()
-        await cluster.stop()
-
-    run_virtual(story())
-
-
-def test_an_outcome_that_cannot_be_recorded_fails_alone_and_holds_up_no_other() -> None:
-    """Design section 3: one bad row does not stop a group; the offender becomes a failure with safe text."""
-
-    async def story() -> None:
-        cluster, task = Cluster(), python_task(retry=RetryPolicy(max_retry=0))
-        await cluster.start(task)
-        worker = await worker_of(cluster, lambda item: None)
-        bad, good = await cluster.submit(task), await cluster.submit(task)
-        for identity in (bad, good):
-            await cluster.in_state(identity, State.RUNNING)
-        items = {item.instance_id: item for item in worker.assigned}
-        outcomes = [
-            Outcome(
-                instance_id=identity,
-                attempt=items[identity].attempt,
-                attempt_id=items[identity].attempt_id,
-                started_us=cluster.clock.wall_us(),
-                finished_us=finished_us,
-                result=b"1",
-            )
-            # A time that is none, as a worker with a bug might report it.
-            for identity, finished_us in ((bad, cast(int, "soon")), (good, cluster.clock.wall_us()))
-        ]
-        await worker.report(outcomes)
-        await cluster.in_state(good, State.SUCCESS)
-        failed = await cluster.in_state(bad, State.FAILED)
-        assert failed.failure is not None
-        assert failed.failure.code == "BAD_RESULT"
-        assert "could not be recorded" in failed.failure.message
-        await cluster.until(lambda: _value(len(worker.acknowledged) == 2))
-        await worker.disconnect()
-        await cluster.stop()
-
-    run_virtual(story())
-
-
-def test_a_bug_in_a_round_is_told_with_its_traceback_and_the_loop_goes_on() -> None:
-    class Broken(Loop):
-        name = "broken"
-        rounds = 0
-
-        async def run_once(self) -> int | None:
-            self.rounds += 1
-            if self.rounds == 1:
-                raise ZeroDivisionError("a bug")
-            return None
-
-    async def story() -> None:
-        cluster = Cluster()
-        loop = Broken(cluster.clock, Hooks([cluster.recorder]))
-        loop.start()
-        await cluster.until(lambda: _value(loop.rounds == 2))
-        await loop.stop()
-        (told,) = [record for record in cluster.recorder.records if isinstance(record, LoopFailed)]
-        assert (told.error_code, told.error_message) == ("INTERNAL", "ZeroDivisionError: a bug")
-        assert "in run_once" in told.traceback
-
-    run_virtual(story())
-
-
 def test_cron_fires_on_the_minute_and_every_fire_has_one_instance() -> None:
     async def story() -> None:
         cluster = Cluster()
@@ -320,7 +180,7 @@ def test_c047_queue_runs_every_fire_in_order_and_never_two_at_once() -> None:
             item = worker.assigned[-1]
             await worker.finish(item, b"1")
             if count < 5:
-                await cluster.until(lambda count=count: _value(len(worker.assigned) > count))
+                await cluster.until(lambda count=count: value_of(len(worker.assigned) > count))
         fires = [item.fire_us for item in worker.assigned]
         assert fires == sorted(f for f in fires if f is not None)
         assert len(fires) >= 5
@@ -397,43 +257,11 @@ def test_cancel_ends_what_waits_at_once_and_what_runs_when_its_attempt_has() -> 
         assert (await cluster.instance(waiting)).state is State.CANCELLED
         assert await cluster.ask("cancel", instance_id=running) == "OK"
         assert (await cluster.instance(running)).state is State.RUNNING
-        await cluster.until(lambda: _value(bool(worker.cancelled)))
+        await cluster.until(lambda: value_of(bool(worker.cancelled)))
         await worker.finish(worker.assigned[0], safe_failure("CANCELLED", "cancelled"))
         await cluster.in_state(running, State.CANCELLED)
         assert await cluster.ask("cancel", instance_id=running) == "OK"
         await worker.disconnect()
-        await cluster.stop()
-
-    run_virtual(story())
-
-
-@pytest.mark.parametrize("ends", ["failure", "success", "loss"])
-def test_c129_a_wish_that_comes_while_the_end_is_decided_is_not_lost(ends: str) -> None:
-    """The wish is on record, and the owner that decides about the failure has not been told yet."""
-
-    async def story() -> None:
-        cluster, task = Cluster(), python_task(retry=FAST)
-        await cluster.start(task)
-        worker = await worker_of(cluster, lambda item: None)
-        identity = await cluster.submit(task)
-        row = await cluster.in_state(identity, State.RUNNING)
-        wish = RequestCancel(identity, row.partition, row.attempt, cluster.clock.wall_us(), "by ada")
-        proofs = cluster.node.parts.ownership.proofs({row.partition})
-        await cluster.store.commit(CommitBatch(proofs=proofs, cancel_requests=[wish]))
-        if ends == "loss":
-            await worker.disconnect()
-            await cluster.in_state(identity, State.CANCELLED)
-        else:
-            (item,) = worker.assigned
-            await worker.finish(item, REFUSED if ends == "failure" else b"1")
-            expected = State.CANCELLED if ends == "failure" else State.SUCCESS
-            await cluster.in_state(identity, expected)
-            await cluster.until(lambda: _value(worker.acknowledged == [item.attempt_id]))
-            await worker.disconnect()
-        ended = await cluster.instance(identity)
-        assert ended.attempt == 1
-        if ends != "success":
-            assert "by ada" in ended.reason
         await cluster.stop()
 
     run_virtual(story())
@@ -495,7 +323,3 @@ def test_a_retry_that_cannot_start_within_its_window_fails_with_what_held_it() -
         await cluster.stop()
 
     run_virtual(story())
-
-
-async def _value(condition: bool) -> bool:
-    return condition

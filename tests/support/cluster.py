@@ -7,6 +7,7 @@ from random import Random
 from typing import TypeVar
 
 import msgspec
+from support.scripted_worker import HEARTBEAT_US, ScriptedWorker
 
 from ostinato.core.changes import Request
 from ostinato.core.definition import PythonSpec, TaskDefinition, TaskRef
@@ -166,3 +167,16 @@ class Cluster:
     async def stop(self) -> None:
         await self.node.stop()
         await self.store.close()
+
+
+async def worker_of(cluster: Cluster, script: object, **options: object) -> ScriptedWorker:
+    """A connected worker of task ``t`` that sends heartbeats and answers as its script says."""
+    worker = ScriptedWorker(cluster.network, cluster.clock, script, **{"tasks": ["t"], **options})  # type: ignore[arg-type]  # chosen per test
+    await worker.connect(ADDRESS)
+    worker.beat(HEARTBEAT_US)
+    return worker
+
+
+async def value_of(condition: bool) -> bool:
+    """A condition as something to await, for `Cluster.until`."""
+    return condition
