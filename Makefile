@@ -53,8 +53,10 @@ proto: $(STAMP) ## Generate the protobuf modules from worker.proto
 bench: $(STAMP) ## Measure how fast a backlog drains
 	@$(BIN)/python bench/drain.py
 
-cases-full: $(STAMP) ## Run the hard cases at full length (minutes)
-	@OSTINATO_CASES_FULL=1 $(BIN)/python -m pytest tests/cases tests/core/schedule
+cases-full: $(STAMP) ## Run the hard cases at full length (hours)
+	@OSTINATO_CASES_FULL=1 $(BIN)/python -m pytest -o faulthandler_timeout=4500 tests/cases tests/core/schedule \
+	  tests/processes/test_remote_worker.py tests/processes/test_spool_restarts.py tests/processes/test_losses.py tests/processes/test_node_restarts.py tests/processes/test_kill_matrix_node_away.py tests/processes/test_kill_matrix.py \
+	  tests/processes/test_tree.py tests/processes/test_drain.py tests/processes/test_pid_reuse.py tests/processes/test_cancel_races.py tests/processes/test_submit_races.py tests/processes/test_output_sizes.py
 
 clean: ## Remove the environment, caches and the example's output
 	@rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -18,24 +18,31 @@ from prometheus_client import CollectorRegistry
 from ostinato.api.server import ApiServer
 from ostinato.clock import Clock, SystemClock
 from ostinato.core.definition import TaskRef, decode_definition
+from ostinato.core.ids import new_id
 from ostinato.errors import UserError
 from ostinato.observe.hooks import Hook, Hooks
 from ostinato.observe.logs import LogHook
 from ostinato.observe.metrics import MetricsHook
+from ostinato.observe.records import ResourceLimits
 from ostinato.scheduler.config import NodeConfig
 from ostinato.scheduler.node import SchedulerNode
-from ostinato.settings import Address, Settings
+from ostinato.settings import Address, Settings, is_loopback, read_join_token
 from ostinato.store.from_url import open_store_from_url
 from ostinato.store.protocol import Store
 from ostinato.wire.grpc_client import GrpcWorkerTransport
 from ostinato.wire.grpc_server import GrpcNodeTransport
 from ostinato.wire.inprocess import InProcessNetwork
 from ostinato.wire.protocol import NodeTransport, WorkerTransport
+from ostinato.wire.tls import NodeTls, TlsFile, WorkerTls
 from ostinato.worker.config import WorkerConfig
 from ostinato.worker.executors.http import HttpExecutor
 from ostinato.worker.executors.protocol import Executor
 from ostinato.worker.executors.python import build_python_executor
 from ostinato.worker.executors.shell import ShellExecutor
+from ostinato.worker.guardian import Guardian
+from ostinato.worker.guardian_messages import ReportTarget
+from ostinato.worker.resources import find_resources
+from ostinato.worker.spool import Spool
 from ostinato.worker.supervisor import Supervisor
 
 #: Where the node of ``dev`` listens; not an address of the network.
@@ -105,6 +112,7 @@ def build_node(
         worker_lease_us=settings.worker_lease_us,
         success_retention_us=settings.retention_success_us,
         other_retention_us=settings.retention_other_us,
+        join_token=read_join_token(settings),
     )
     return SchedulerNode(config, store=store, transport=transport, clock=clock, rng=Random(), hooks=hooks)
 
@@ -113,12 +121,27 @@ def build_worker(
     settings: Settings, *, scheduler: str, transport: WorkerTransport, clock: Clock, hooks: Hooks
 ) -> Supervisor:
     """A worker for the node at `scheduler`, not started; without an app it runs no Python tasks."""
+    # Before there is any process of a task: it may move this one.
+    resources = find_resources()
+    hooks.emit(ResourceLimits(worker_name=settings.worker_name, how=resources.how, why=resources.why))
+    rng = Random()
+    spool = Spool(settings.data_dir, worker_id=new_id(clock.wall_us(), rng), clock=clock)
+    guardian = Guardian(clock=clock, report=_report_target(settings, scheduler=scheduler, spool=spool))
     executors: list[Executor] = [
-        ShellExecutor(clock=clock, data_dir=settings.data_dir),
+        ShellExecutor(clock=clock, data_dir=spool.own_directory, guardian=guardian, resources=resources),
         HttpExecutor(clock=clock),
     ]
     if settings.app:
-        executors.append(build_python_executor(app=settings.app, clock=clock, process_slots=settings.slots))
+        executors.append(
+            build_python_executor(
+                app=settings.app,
+                clock=clock,
+                process_slots=settings.slots,
+                guardian=guardian,
+                data_dir=spool.own_directory,
+                resources=resources,
+            )
+        )
     config = WorkerConfig(
         worker_name=settings.worker_name,
         scheduler=scheduler,
@@ -127,9 +150,31 @@ def build_worker(
         labels=settings.labels,
         app=settings.app or None,
         drain_timeout_us=settings.drain_timeout_us,
+        token=read_join_token(settings),
     )
     return Supervisor(
-        config, clock=clock, transport=transport, executors=executors, rng=Random(), hooks=hooks
+        config,
+        clock=clock,
+        transport=transport,
+        executors=executors,
+        rng=rng,
+        hooks=hooks,
+        spool=spool,
+        guardian=guardian,
+    )
+
+
+def _report_target(settings: Settings, *, scheduler: str, spool: Spool) -> ReportTarget:
+    """Where a guardian reports; to no node if that dies with the supervisor, being the same process."""
+    return ReportTarget(
+        worker_id=spool.worker_id,
+        worker_name=settings.worker_name,
+        addresses=[] if scheduler == IN_PROCESS_ADDRESS else [scheduler],
+        # It is encoded for the guardian, which takes a plain text.
+        token=str(read_join_token(settings)),
+        tls_ca="" if settings.tls_ca is None else str(settings.tls_ca.resolve()),
+        tls_server_name=settings.tls_server_name,
+        spool_path=str(spool.path.resolve()),
     )
 
 
@@ -157,13 +202,13 @@ async def running_node(
 
 
 async def run_scheduler(settings: Settings, *, on_ready: OnReady) -> signal.Signals:
-    """A scheduler node until a signal comes; returns it."""
+    """A scheduler node until a signal comes; returns it. Raises ``INVALID_SETTING`` for an unusable file."""
+    clock = SystemClock()
+    tls = _node_tls(settings, clock=clock)
     signals = StopSignals(asyncio.get_running_loop())
-    transport = GrpcNodeTransport(str(settings.worker_bind))
+    transport = GrpcNodeTransport(str(settings.worker_bind), tls=tls)
     try:
-        async with running_node(
-            settings, transport=transport, clock=SystemClock(), log_hook=LogHook()
-        ) as running:
+        async with running_node(settings, transport=transport, clock=clock, log_hook=LogHook()) as running:
             await on_ready(running)
             return await signals.first
     finally:
@@ -176,13 +221,15 @@ async def run_worker(settings: Settings) -> signal.Signals | None:
         raise UserError(
             "INVALID_SETTING",
             "several schedulers are given, and this version has one node per database",
-            field="--scheduler",
+            field=settings.source("scheduler"),
         )
+    _refuse_open_token(settings)
+    tls = _worker_tls(settings)
     signals = StopSignals(asyncio.get_running_loop())
     supervisor = build_worker(
         settings,
         scheduler=str(settings.scheduler[0]),
-        transport=GrpcWorkerTransport(),
+        transport=GrpcWorkerTransport(tls=tls),
         clock=SystemClock(),
         hooks=Hooks([LogHook()]),
     )
@@ -217,6 +264,37 @@ async def run_dev(settings: Settings, *, on_ready: OnReady, log_hook: Hook) -> s
             return await _supervise(supervisor, signals, when_connected=when_connected)
     finally:
         signals.release()
+
+
+def _node_tls(settings: Settings, *, clock: Clock) -> NodeTls | None:
+    if settings.tls_certificate is None or settings.tls_key is None:
+        return None
+    return NodeTls(
+        TlsFile(settings.tls_certificate, settings.source("tls_certificate")),
+        TlsFile(settings.tls_key, settings.source("tls_key")),
+        wall_us=clock.wall_us,
+    )
+
+
+def _worker_tls(settings: Settings) -> WorkerTls | None:
+    if settings.tls_ca is None:
+        return None
+    authorities = TlsFile(settings.tls_ca, settings.source("tls_ca"))
+    return WorkerTls(authorities, server_name=settings.tls_server_name)
+
+
+def _refuse_open_token(settings: Settings) -> None:
+    """A token on a network that others read is no secret any more."""
+    if settings.join_token_file is None or settings.tls_ca is not None:
+        return
+    for address in settings.scheduler:
+        if not is_loopback(address.host):
+            raise UserError(
+                "INVALID_SETTING",
+                f"the join token would go to {address} unencrypted",
+                field=settings.source("scheduler"),
+                hint="give --tls-ca, the certificate of the scheduler or of its authority",
+            )
 
 
 async def _nothing() -> None:

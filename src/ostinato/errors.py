@@ -71,6 +71,9 @@ CODES: dict[str, CodeEntry] = {
     "SCHEDULER_UNREACHABLE": CodeEntry(EXIT_UNREACHABLE, "No scheduler answers at the address."),
     "CONNECTION_CLOSED": CodeEntry(EXIT_UNREACHABLE, "The other side ended the stream, or it broke."),
     "PROTOCOL_MISMATCH": CodeEntry(EXIT_BAD_INPUT, "Worker and scheduler speak different protocol versions."),
+    "UNKNOWN_TOKEN": CodeEntry(
+        EXIT_BAD_INPUT, "The scheduler asks workers for a token, and this one is missing or another."
+    ),
     "INVARIANT": CodeEntry(
         EXIT_FAILED, "A rule that must always hold was broken. This is a bug in Ostinato."
     ),

@@ -19,6 +19,7 @@ import msgspec
 
 from ostinato.core.instants import DAY, HOUR, SECOND, format_duration, parse_duration
 from ostinato.core.routing import STRATEGIES, Strategy
+from ostinato.core.secret import Secret
 from ostinato.errors import OstinatoError, UserError
 
 FILE_NAME = "ostinato.toml"
@@ -54,6 +55,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     worker_bind: Address = Address("127.0.0.1", 8641)
     #: Addresses of scheduler nodes that a worker connects to.
     scheduler: tuple[Address, ...] = (Address("127.0.0.1", 8641),)
+    #: File with the token that workers show and a scheduler asks for; None: none.
+    join_token_file: Path | None = None
+    #: What a scheduler proves itself with, both or neither, in PEM form.
+    tls_certificate: Path | None = None
+    tls_key: Path | None = None
+    #: What the scheduler's certificate must be or be signed by; turns TLS on for a worker.
+    tls_ca: Path | None = None
+    #: Name in the scheduler's certificate, where it is not the host that the worker connects to.
+    tls_server_name: str = ""
     data_dir: Path = Path(".ostinato")
     #: ``module:attribute`` or a file; empty: none.
     app: str = ""
@@ -71,6 +81,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     routing: Strategy = "least_loaded"
     log_level: str = "info"
     log_format: LogFormat = "auto"
+    #: By name of each setting that was given: its flag, its variable, or file and key.
+    sources: dict[str, str] = {}
+
+    def source(self, name: str) -> str:
+        """What an error about the setting `name` calls it: where it came from, or else its flag."""
+        return self.sources.get(name, _BY_NAME[name].flag)
 
 
 class Setting(NamedTuple):
@@ -158,8 +174,8 @@ def _loopback(value: object) -> Address:
     address = _address(value)
     if not is_loopback(address.host):
         _refuse(
-            f"{address} can be reached from other machines, which is refused without TLS and a token",
-            hint="neither exists in this version yet: bind 127.0.0.1 and reach it through a tunnel",
+            f"{address} can be reached from other machines, and this address has neither TLS nor tokens",
+            hint="bind 127.0.0.1 and let a reverse proxy or tunnel with access control stand before it",
         )
     return address
 
@@ -193,7 +209,7 @@ def _labels(value: object) -> dict[str, str]:
     return labels
 
 
-def _directory(value: object) -> Path:
+def _path(value: object) -> Path:
     return Path(_required_text(str(value) if isinstance(value, Path) else value))
 
 
@@ -210,9 +226,16 @@ def is_loopback(host: str) -> bool:
 SETTINGS: tuple[Setting, ...] = (
     Setting("database", _required_text, "URL of the database"),
     Setting("bind", _loopback, "address of health, metrics and API"),
-    Setting("worker_bind", _loopback, "address that workers connect to"),
+    Setting("worker_bind", _address, "address that workers connect to"),
     Setting("scheduler", _addresses, "scheduler nodes that the worker connects to"),
-    Setting("data_dir", _directory, "directory for what this process keeps on disk"),
+    Setting("join_token_file", _path, "file with the token that workers show and the scheduler asks for"),
+    Setting("tls_certificate", _path, "certificate of the scheduler, with its chain (PEM)"),
+    Setting("tls_key", _path, "its private key (PEM)"),
+    Setting(
+        "tls_ca", _path, "what the scheduler's certificate must be or be signed by (PEM): TLS for a worker"
+    ),
+    Setting("tls_server_name", _required_text, "name in the scheduler's certificate, if not its host"),
+    Setting("data_dir", _path, "directory for what this process keeps on disk"),
     Setting("app", _text, "the app: module:attribute or a file"),
     Setting("namespace", _required_text, "namespace of tasks and instances"),
     Setting("slots", _whole_number(0, SLOTS_MAX), "tasks that run at once in processes of their own"),
@@ -243,6 +266,7 @@ def load_settings(flags: Mapping[str, object], environ: Mapping[str, str], *, cw
     if unknown:
         raise KeyError(f"not settings: {sorted(unknown)}")
     from_file = _read_file(cwd / FILE_NAME)
+    sources: dict[str, str] = {}
     values: dict[str, object] = {
         "slots": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
         "worker_name": socket.gethostname() or "worker",
@@ -255,12 +279,66 @@ def load_settings(flags: Mapping[str, object], environ: Mapping[str, str], *, cw
         ):
             if raw is not None:
                 values[_field_of(setting.name)] = _with_source(source, setting.read, raw=raw)
+                sources[setting.name] = source
                 break
-    settings = msgspec.convert(values, Settings)
+    settings = msgspec.convert({**values, "sources": sources}, Settings)
     if settings.slots == 0 and settings.async_slots == 0:
         message = "slots and async_slots are both 0, so nothing could run"
         raise UserError("INVALID_SETTING", message, field="--slots")
+    _check_tls(settings)
     return settings
+
+
+def _check_tls(settings: Settings) -> None:
+    """Raise ``INVALID_SETTING`` for half of a pair, and for an open door."""
+    for given, other in (
+        ("tls_certificate", "tls_key"),
+        ("tls_key", "tls_certificate"),
+        ("tls_server_name", "tls_ca"),
+    ):
+        if getattr(settings, given) and not getattr(settings, other):
+            raise UserError(
+                "INVALID_SETTING",
+                f"is of no use without {other}",
+                field=settings.source(given),
+                hint=f"give {_BY_NAME[other].flag} too",
+            )
+    bind = settings.worker_bind
+    needed = ("join_token_file", "tls_certificate", "tls_key")
+    missing = [_BY_NAME[name].flag for name in needed if getattr(settings, name) is None]
+    if missing and not is_loopback(bind.host):
+        raise UserError(
+            "INVALID_SETTING",
+            f"{bind} can be reached from other machines, which is refused without TLS and a join token",
+            field=settings.source("worker_bind"),
+            hint=f"give {', '.join(missing)} too, or bind 127.0.0.1",
+        )
+
+
+def read_join_token(settings: Settings) -> Secret:
+    """The token in the file, without the white space around it; empty where no file is set.
+
+    Raises ``INVALID_SETTING`` whose field is where the file's name came from.
+    """
+    path, field = settings.join_token_file, settings.source("join_token_file")
+    if path is None:
+        return Secret()
+    try:
+        token = path.read_text(encoding="utf-8").strip()
+    except UnicodeDecodeError:
+        raise UserError("INVALID_SETTING", f"{path} is not a text file", field=field) from None
+    except OSError as error:
+        message = f"{path} cannot be read: {error.strerror or error}"
+        raise UserError("INVALID_SETTING", message, field=field) from None
+    if not token.isprintable() or not token:
+        what = "is empty" if not token else "holds more than one line of text"
+        raise UserError(
+            "INVALID_SETTING",
+            f"{path} {what}",
+            field=field,
+            hint=f"write a token into it, such as: openssl rand -hex 32 > {path}",
+        )
+    return Secret(token)
 
 
 def _field_of(name: str) -> str:

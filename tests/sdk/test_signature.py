@@ -259,3 +259,16 @@ def test_functions_that_cannot_be_tasks_are_refused_where_they_are_declared() ->
             app.task(function)
         assert (caught.value.code, caught.value.field) == ("INVALID_VALUE", field)
     assert app.definitions() == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [(float, 2**53 + 1), (list[float], [1.5, 2**53 + 1]), (dict[str, float], {"a": 2**63 - 1}), (float, 7)],
+)
+def test_c161_a_result_is_never_rounded_to_fit_its_annotation(kind: object, value: object) -> None:
+    def task():  # type: ignore[no-untyped-def]  # its annotation is set below
+        ...
+
+    task.__annotations__["return"] = kind
+    signature = read(task)
+    assert signature.decode_result(signature.encode_result(value)) == value

@@ -7,7 +7,23 @@ from pathlib import Path
 import pytest
 
 from ostinato.errors import UserError
-from ostinato.settings import FILE_NAME, SETTINGS, Address, Settings, is_loopback, load_settings
+from ostinato.scheduler.config import NodeConfig
+from ostinato.settings import (
+    FILE_NAME,
+    SETTINGS,
+    Address,
+    Settings,
+    is_loopback,
+    load_settings,
+    read_join_token,
+)
+
+#: What opens the workers' address to other machines.
+OPEN_FLAGS: dict[str, object] = {
+    "join_token_file": "token",
+    "tls_certificate": "scheduler.pem",
+    "tls_key": "scheduler.key",
+}
 
 
 def _refusal(flags: dict[str, object], environ: dict[str, str], cwd: Path) -> UserError:
@@ -49,7 +65,7 @@ def test_every_setting_refuses_nonsense_and_names_flag_variable_and_key(
 
 def test_every_setting_has_its_field() -> None:
     names = {name.removesuffix("_us") for name in Settings.__struct_fields__}
-    assert names == {setting.name for setting in SETTINGS}
+    assert names == {setting.name for setting in SETTINGS} | {"sources"}
 
 
 def test_zero_slots_is_zero_and_not_the_default(tmp_path: Path) -> None:
@@ -67,11 +83,83 @@ def test_c077_a_worker_lease_too_short_to_honour_is_refused_with_the_minimum(tmp
     assert load_settings({"worker_lease": "6s"}, {}, cwd=tmp_path).worker_lease_us == 6_000_000
 
 
+@pytest.mark.parametrize("lease_s", [6, 30, 60, 3_600])
+def test_c077_a_worker_lease_is_renewed_at_least_three_times_before_it_ends(lease_s: int) -> None:
+    config = NodeConfig(worker_lease_us=lease_s * 1_000_000)
+    config.validate()
+    assert 3 * config.heartbeat_us <= config.worker_lease_us
+
+
 @pytest.mark.parametrize("bind", ["0.0.0.0:8640", "192.0.2.1:8640", "[::]:8640", "example.com:8640"])
 def test_bind_that_others_can_reach_is_refused_and_says_why(bind: str, tmp_path: Path) -> None:
     refusal = _refusal({"bind": bind}, {}, tmp_path)
     assert "TLS" in refusal.message
     assert "token" in refusal.message
+
+
+@pytest.mark.parametrize("bind", ["0.0.0.0:8641", "192.0.2.1:8641", "[::]:8641", "example.com:8641"])
+def test_workers_address_that_others_can_reach_takes_a_token_and_tls(bind: str, tmp_path: Path) -> None:
+    everything = {"worker_bind": bind, **OPEN_FLAGS}
+    assert str(load_settings(everything, {}, cwd=tmp_path).worker_bind) == bind
+    refusal = _refusal({}, {"OSTINATO_WORKER_BIND": bind}, tmp_path)
+    assert refusal.field == "OSTINATO_WORKER_BIND"
+    assert "refused without TLS and a join token" in refusal.message
+    assert "--join-token-file, --tls-certificate, --tls-key" in refusal.hint
+    assert "--join-token-file" in _refusal({**everything, "join_token_file": None}, {}, tmp_path).hint
+
+
+def test_address_of_health_stays_on_this_machine_even_with_token_and_tls(tmp_path: Path) -> None:
+    refusal = _refusal({"bind": "0.0.0.0:8640", **OPEN_FLAGS}, {}, tmp_path)
+    assert refusal.field == "--bind"
+    assert "reverse proxy" in refusal.hint
+
+
+@pytest.mark.parametrize(
+    ("given", "other"),
+    [
+        ("tls_certificate", "--tls-key"),
+        ("tls_key", "--tls-certificate"),
+        ("tls_server_name", "--tls-ca"),
+    ],
+)
+def test_half_of_a_pair_is_refused_with_the_other_half(given: str, other: str, tmp_path: Path) -> None:
+    (tmp_path / FILE_NAME).write_text(f'{given} = "x"\n', encoding="utf-8")
+    refusal = _refusal({}, {}, tmp_path)
+    assert refusal.field == f"{FILE_NAME}: {given}"
+    assert other in refusal.hint
+
+
+def test_join_token_is_the_text_of_the_file_and_shown_nowhere(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text("\n  open sesame \n", encoding="utf-8")
+    settings = load_settings({"join_token_file": str(path)}, {}, cwd=tmp_path)
+    token = read_join_token(settings)
+    assert token == "open sesame"
+    assert "sesame" not in repr(settings) + repr(token)
+    assert read_join_token(load_settings({}, {}, cwd=tmp_path)) == ""
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "cannot be read: No such file or directory"),
+        (b" \n", "is empty"),
+        (b"one\ntwo\n", "holds more than one line"),
+        (b"\xff\xfe", "is not a text file"),
+    ],
+)
+def test_join_token_file_that_holds_none_is_named_with_its_source(
+    content: bytes | None, said: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "token"
+    if content is not None:
+        path.write_bytes(content)
+    settings = load_settings({}, {"OSTINATO_JOIN_TOKEN_FILE": str(path)}, cwd=tmp_path)
+    with pytest.raises(UserError) as caught:
+        read_join_token(settings)
+    assert caught.value.code == "INVALID_SETTING"
+    assert caught.value.field == "OSTINATO_JOIN_TOKEN_FILE"
+    assert caught.value.message.startswith(f"{path} {said}")
 
 
 @pytest.mark.parametrize("bind", ["127.0.0.1:0", "localhost:8640", "[::1]:8640", "127.9.9.9:1"])

@@ -1,8 +1,16 @@
-"""What a test must not leave behind: child processes, threads and open files."""
+"""What a test must not leave behind: processes of any descent, threads and open files.
+
+While a block is watched, this process is a *child subreaper*: whatever a test has started becomes a child of
+it once its parents are gone, in a session of its own or with a cleared environment or not. So a process that
+escaped from a worker is found by descent alone.
+"""
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import os
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -15,15 +23,15 @@ import psutil
 SETTLE_SECONDS = 3.0
 
 #: Threads that libraries keep for the life of the process, by the start of their name.
-LASTING_THREADS = (
-    "asyncio_",  # default executor of an event loop, joined when its loop closes
-    "pytest_timeout",
-    "grpc_",  # grpc's own poller, one for the process
-)
-
+LASTING_THREADS = ("pytest_timeout",)
 
 #: Child processes of the interpreter itself that live as long as it does, by a part of their command line.
 LASTING_CHILDREN = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
+
+#: Open on everything, and never the sign of a leak: what pytest and the interpreter themselves write to.
+_LASTING_FILES = ("/dev/pts/", "/dev/tty", "anon_inode:[eventpoll]")
+
+_PR_SET_CHILD_SUBREAPER = 36
 
 
 @dataclass
@@ -53,7 +61,7 @@ def _children() -> dict[tuple[int, float], str]:
     found: dict[tuple[int, float], str] = {}
     for child in psutil.Process().children(recursive=True):
         try:
-            command = " ".join(child.cmdline())
+            command = " ".join(child.cmdline()) if child.status() != psutil.STATUS_ZOMBIE else child.name()
             if not any(part in command for part in LASTING_CHILDREN):
                 # The start time tells a process from a later one with the same number.
                 found[(child.pid, child.create_time())] = f"{child.pid} {child.status()} {command[:200]}"
@@ -80,7 +88,7 @@ def _files() -> dict[int, str]:
             target = os.readlink(f"{folder}/{entry}")
         except OSError:
             continue  # the descriptor of this very listing
-        if not target.startswith(("/dev/", "anon_inode:[eventpoll]", f"/proc/{os.getpid()}/")):
+        if not target.startswith((*_LASTING_FILES, f"/proc/{os.getpid()}/")):
             found[int(entry)] = target
     return found
 
@@ -92,15 +100,70 @@ def held() -> Held:
 
 @contextmanager
 def no_leaks(settle_seconds: float = SETTLE_SECONDS) -> Iterator[None]:
-    """Fail with ``AssertionError`` if the block leaves a child process, a thread or an open file behind.
+    """Fail with ``AssertionError`` if the block leaves a process, a thread or an open file behind.
 
-    Waits up to `settle_seconds` for what is already ending.
+    Waits up to `settle_seconds` for what is already ending. A process that has ended and that nobody has
+    waited for is left behind as well, unless its own parent died first: then it is reaped here, as by init.
     """
     before = held()
-    yield
-    deadline = time.monotonic() + settle_seconds
-    leaked = held().beyond(before)
-    while leaked and time.monotonic() < deadline:
-        time.sleep(0.02)
-        leaked = held().beyond(before)
+    with _subreaper():
+        yield
+        deadline = time.monotonic() + settle_seconds
+        leaked = _leaked(before)
+        while leaked and time.monotonic() < deadline:
+            time.sleep(0.02)
+            leaked = _leaked(before)
+        for child in psutil.Process().children(recursive=True):
+            if leaked and child.pid not in {pid for pid, _ in before.children}:
+                # What one test has left behind must not take the next one's time.
+                child.kill()
     assert not leaked, "left behind:\n  " + "\n  ".join(leaked)
+
+
+def _leaked(before: Held) -> list[str]:
+    now = held()
+    if now.children.keys() - before.children.keys():
+        _reap_adopted({pid for pid, _ in before.children})
+        now = held()
+    return now.beyond(before)
+
+
+def _reap_adopted(but_not: set[int]) -> None:
+    """Wait for the ended children that somebody else has started; ours are their starter's to wait for."""
+    zombies = {
+        child.pid
+        for child in psutil.Process().children()
+        if child.pid not in but_not and _status(child) == psutil.STATUS_ZOMBIE
+    }
+    if zombies:
+        for pid in zombies - _started_here():
+            os.waitpid(pid, os.WNOHANG)
+
+
+def _status(child: psutil.Process) -> str:
+    try:
+        return child.status()
+    except psutil.NoSuchProcess:
+        return ""
+
+
+def _started_here() -> set[int]:
+    """Processes that a ``Popen`` of this process has started and not waited for, forgotten ones included."""
+    return {
+        item.pid
+        for item in gc.get_objects()
+        if issubclass(type(item), subprocess.Popen) and getattr(item, "returncode", 0) is None
+    }
+
+
+@contextmanager
+def _subreaper() -> Iterator[None]:
+    if not os.path.isdir("/proc/self"):
+        yield
+        return
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    try:
+        yield
+    finally:
+        libc.prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)

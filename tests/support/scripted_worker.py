@@ -50,6 +50,7 @@ class ScriptedWorker:
         self.acknowledged: list[str] = []
         self.running: dict[str, Assignment] = {}
         self.messages: list[NodeMessage] = []
+        self.ended_workers: list[str] = []
         self._stream: WorkerStream | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -72,6 +73,7 @@ class ScriptedWorker:
                         for item in self.running.values()
                     ],
                     declarations=declarations or [],
+                    ended_workers=self.ended_workers,
                 )
             ]
         )

@@ -10,11 +10,16 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+import psutil
+from support.processes_of import send
+
 Value = TypeVar("Value")
+
+_TESTS = Path(__file__).parents[1]
 
 #: Preamble of an app whose tasks append what they do to a file of their own attempt.
 WITNESS = """
@@ -36,36 +41,55 @@ def witness(context, what):
 class Services:
     """Starts, kills and asks; every wait is on a condition."""
 
-    def __init__(self, folder: Path, app: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        app: str,
+        *,
+        preamble: str = WITNESS,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.folder = folder
-        (folder / "app.py").write_text(WITNESS + app, encoding="utf-8")
+        (folder / "app.py").write_text(preamble + app, encoding="utf-8")
         (folder / "witness").mkdir()
         self.environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith("OSTINATO_")},
             "OSTINATO_DATABASE": f"sqlite:///{folder / 'services.db'}",
             "OSTINATO_WORKER_LEASE": "6s",
-            "PYTHONPATH": str(folder),
+            "PYTHONPATH": f"{folder}{os.pathsep}{_TESTS}",
+            **(environment or {}),
         }
         self.workers_port, self.health_port = _free_port(), _free_port()
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        #: Told which process has ended while something is waited for; without it that is an error.
+        self.on_end: Callable[[str], None] | None = None
 
-    def start_scheduler(self) -> None:
+    @property
+    def workers_address(self) -> str:
+        """Where workers connect to."""
+        return f"127.0.0.1:{self.workers_port}"
+
+    def start_scheduler(self, *, workers_host: str = "127.0.0.1") -> None:
+        """`workers_host` is where it listens for workers."""
         self._start(
             "scheduler",
             "scheduler",
             "--worker-bind",
-            f"127.0.0.1:{self.workers_port}",
+            f"{workers_host}:{self.workers_port}",
             "--bind",
             f"127.0.0.1:{self.health_port}",
         )
         self.until(lambda: _answers(self.health_port))
 
-    def start_worker(self, name: str = "worker", *, slots: int = 3) -> None:
+    def start_worker(
+        self, name: str = "worker", *, slots: int = 3, scheduler: str = "", options: Sequence[str] = ()
+    ) -> None:
+        """`scheduler` is where it connects to, if not directly to the scheduler."""
         self._start(
             name,
             "worker",
             "--scheduler",
-            f"127.0.0.1:{self.workers_port}",
+            scheduler or self.workers_address,
             "--app",
             "app:app",
             "--slots",
@@ -74,6 +98,7 @@ class Services:
             name,
             "--data-dir",
             str(self.folder / name),
+            *options,
         )
 
     def kill(self, name: str, number: signal.Signals = signal.SIGKILL) -> None:
@@ -81,6 +106,17 @@ class Services:
         process = self.processes.pop(name)
         process.send_signal(number)
         process.wait(30)
+
+    def kill_all(self) -> None:
+        """Kill everything that was started, with all that descends from it, frozen or not."""
+        running = [process for process in self.processes.values() if process.poll() is None]
+        started = [psutil.Process(process.pid) for process in running]
+        # Read before anything is killed: who has lost its parent is found no more.
+        tree = [*started, *(child for each in started for child in each.children(recursive=True))]
+        send(tree, signal.SIGKILL)
+        for process in self.processes.values():
+            process.wait(30)
+        self.processes.clear()
 
     def run(self, code: str) -> str:
         """Run Python beside the app, as a user's own process would."""
@@ -136,10 +172,17 @@ class Services:
         end = time.monotonic() + within_s
         while not (value := look()):
             assert time.monotonic() < end, self.logs()
-            for name, process in self.processes.items():
-                assert process.poll() is None, f"{name} has ended\n{self.logs()}"
+            for name, process in list(self.processes.items()):
+                if process.poll() is not None:
+                    assert self.on_end is not None, f"{name} has ended\n{self.logs()}"
+                    self.on_end(name)
             time.sleep(0.02)
         return value
+
+    def pass_time(self, seconds: float) -> None:
+        """Return when so much time has passed, for what is defined by its length."""
+        end = time.clock_gettime(time.CLOCK_BOOTTIME) + seconds
+        self.until(lambda: time.clock_gettime(time.CLOCK_BOOTTIME) >= end, within_s=seconds + 60)
 
     def logs(self) -> str:
         return "\n".join(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, assert_type
 
 from ostinato import (
@@ -61,6 +62,11 @@ def with_context(context: Context, day: str) -> str:
     return f"{context.fencing_token}{context.attempt}{context.deadline}{context.cancelled}"
 
 
+@app.task(isolation="process", memory_limit="512MiB", cpu_limit=0.5)
+def isolated(context: Context, day: str) -> str:
+    return str(assert_type(context.scratch_directory, Path) / day)
+
+
 @app.task(priority=9)
 async def asynchronous_with_context(context: Context, day: str) -> int:
     if current_context().retry_count:
@@ -73,6 +79,8 @@ assert_type(bare.submit("today"), Handle[float])
 assert_type(bare.submit("today").result(timeout="5m"), float)
 assert_type(bare.submit("today").status(), State)
 assert_type(optioned.options(key="k", delay="5m", priority=1).submit(day="x"), Handle[dict[str, int]])
+assert_type(isolated.submit("today"), Handle[str])
+assert_type(app.shell("limited", "true", memory_limit=64 * 1024 * 1024, cpu_limit=2).name, str)
 assert_type(with_context("today"), str)
 assert_type(with_context.submit("today"), Handle[str])
 assert_type(asynchronous.submit("today").result(), list[int])

@@ -33,6 +33,9 @@ wrong_state: int = clean.submit("x").status()  # E: assignment
 not_awaited: int = clean("x")  # E: assignment
 app.task(timeuot="1m")  # E: call-overload
 app.task(overlap="sometimes")  # E: call-overload
+app.task(isolation="none")  # E: call-overload
+app.task(memory_limit=0.5)  # E: call-overload
+app.shell("backup", "true", cpu_limit="2")  # E: arg-type
 app.shell("backup", 17)  # E: arg-type
 app.submit(report, ["x"])  # E: arg-type
 Retry.exponential(5, multiplyer=2)  # E: call-arg

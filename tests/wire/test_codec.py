@@ -30,6 +30,7 @@ from ostinato.wire.messages import (
     Assignments,
     Cancel,
     Draining,
+    GuardianHello,
     Heartbeat,
     Hello,
     NodeMessage,
@@ -39,6 +40,8 @@ from ostinato.wire.messages import (
     Progress,
     Specs,
     TaskSpec,
+    TreeEnded,
+    TreeEndedRecorded,
     Welcome,
     WorkerMessage,
 )
@@ -82,7 +85,7 @@ def test_every_node_message_comes_back_equal(kind: type[NodeMessage], data: st.D
 
 @pytest.mark.parametrize(
     "message",
-    [Accepted([]), Outcomes([], {}), Output([]), Heartbeat(0, 0, {}), Draining("")],
+    [Accepted([]), Outcomes([], {}), Output([]), Heartbeat(0, 0, {}), Draining(""), TreeEnded(None, "")],
     ids=lambda message: type(message).__name__,
 )
 def test_an_empty_worker_message_is_still_sent(message: WorkerMessage) -> None:
@@ -91,7 +94,7 @@ def test_an_empty_worker_message_is_still_sent(message: WorkerMessage) -> None:
 
 @pytest.mark.parametrize(
     "message",
-    [Specs([]), Assignments(0, []), OutcomesAcknowledged([])],
+    [Specs([]), Assignments(0, []), OutcomesAcknowledged([]), TreeEndedRecorded()],
     ids=lambda message: type(message).__name__,
 )
 def test_an_empty_node_message_is_still_sent(message: NodeMessage) -> None:
@@ -103,7 +106,11 @@ def test_nothing_and_zero_and_empty_stay_apart() -> None:
         instance_id="i", attempt=1, attempt_id="a", started_us=0, finished_us=0, result=b""
     )
     never_started = Outcome(instance_id="i", attempt=1, attempt_id="b", started_us=None, finished_us=0)
-    batch = [Outcomes([started_at_zero, never_started], {"async": 0})]
+    batch: list[WorkerMessage] = [
+        Outcomes([started_at_zero, never_started], {"async": 0}),
+        TreeEnded(0, "a lease has ended"),
+        TreeEnded(None, "the supervisor is gone"),
+    ]
     assert through_worker_frames(batch) == batch
 
 
@@ -204,6 +211,16 @@ def test_a_newer_field_is_ignored() -> None:
     assert decode_node(pb.NodeFrame(messages=[message]).SerializeToString()) == [Cancel("i", "a", "")]
 
 
+def test_what_an_older_side_does_not_say_has_its_default() -> None:
+    message = pb.NodeMessage(cancel=pb.Cancel(instance_id="i", attempt_id="a"))
+    assert decode_node(pb.NodeFrame(messages=[message]).SerializeToString()) == [
+        Cancel("i", "a", "", is_timeout=False)
+    ]
+    [assigned] = decode_node(pb.NodeFrame(messages=[_assignment(partition=0)]).SerializeToString())
+    assert isinstance(assigned, Assignments)
+    assert assigned.items[0].partition == 0
+
+
 def test_newer_members_of_json_are_ignored() -> None:
     failure = b'{"code":"EIO","category":"transient","message":"m","newer":{"a":[1]}}'
     item = pb.Outcome(instance_id="i", attempt=1, attempt_id="a", failure=failure)
@@ -256,6 +273,8 @@ def _chunk(**changed: object) -> pb.WorkerMessage:
         (_chunk(stream="stdin"), "stdin"),
         (_chunk(attempt=0), "attempt"),
         (pb.WorkerMessage(progress=pb.Progress(instance_id="i")), "attempt_id"),
+        (pb.WorkerMessage(guardian_hello=pb.GuardianHello(worker_id="w")), "protocol"),
+        (pb.WorkerMessage(guardian_hello=pb.GuardianHello(protocol=1)), "worker_id"),
     ],
 )
 def test_a_malformed_worker_message_is_refused_naming_the_field(
@@ -289,6 +308,7 @@ def _assignment(**changed: object) -> pb.NodeMessage:
         (pb.NodeMessage(welcome=pb.Welcome(protocol=1)), "node_id"),
         (pb.NodeMessage(rejected=pb.Rejected()), "code"),
         (_spec(exclusive="sometimes"), "sometimes"),
+        (_spec(isolation="sometimes"), "sometimes"),
         (_spec(version=0), "version"),
         (_spec(executor=b'{"kind":"teleport"}'), "teleport"),
         (_spec(executor=b""), "executor"),
@@ -328,8 +348,11 @@ def test_a_damaged_frame_is_read_or_refused_and_never_crashes(cut: int, flip: in
 
 
 def test_a_hello_of_another_version_can_be_read_so_that_it_can_be_refused() -> None:
-    hello = Hello(protocol=99, worker_id="w", worker_name="n")
-    assert through_worker_frames([hello]) == [hello]
+    greetings: list[WorkerMessage] = [
+        Hello(protocol=99, worker_id="w", worker_name="n"),
+        GuardianHello(protocol=99, worker_id="w", worker_name="n"),
+    ]
+    assert through_worker_frames(greetings) == greetings
     assert through_node_frames([Welcome(protocol=98, node_id="n", worker_lease_us=1, heartbeat_us=1)])
 
 

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 import grpc
 import grpc.aio
 import pytest
+from support.proxy import Proxy
 
 from ostinato.errors import UnavailableError, UserError
 from ostinato.testing.contracts.transport_harness import (
@@ -117,16 +118,47 @@ async def test_a_frame_of_newer_kinds_alone_is_passed_over(made: Harness) -> Non
 
 async def test_a_broken_connection_ends_the_stream_on_both_sides(made: Harness) -> None:
     """What had arrived before can still be received."""
-    proxy = Proxy(made.address)
-    worker_end = await made.worker.connect(await proxy.start())
-    node_end = await made.arrived()
-    await worker_end.send([Heartbeat(1, 1, {})])
-    assert await collect(node_end, 1) == [Heartbeat(1, 1, {})]
-    waiting = asyncio.create_task(worker_end.receive())
-    await proxy.stop()
-    await assert_raises_closed(waiting)
-    await assert_worker_closed(worker_end)
-    await assert_node_closed(node_end)
+    with Proxy(made.address) as proxy:
+        worker_end = await made.worker.connect(proxy.address)
+        node_end = await made.arrived()
+        await worker_end.send([Heartbeat(1, 1, {})])
+        assert await collect(node_end, 1) == [Heartbeat(1, 1, {})]
+        waiting = asyncio.create_task(worker_end.receive())
+        proxy.cut()
+        await assert_raises_closed(waiting)
+        await assert_worker_closed(worker_end)
+        await assert_node_closed(node_end)
+
+
+async def test_a_peer_that_falls_silent_is_noticed_on_both_sides_within_15_seconds(made: Harness) -> None:
+    """C113: the connection stays open, nothing is reset, and nobody sends anything that could fail."""
+    with Proxy(made.address) as proxy:
+        worker_end = await made.worker.connect(proxy.address)
+        node_end = await made.arrived()
+        await worker_end.send([Heartbeat(1, 1, {})])
+        assert await collect(node_end, 1) == [Heartbeat(1, 1, {})]
+        proxy.blackhole()
+        async with asyncio.timeout(15 + 3):
+            await asyncio.gather(
+                assert_raises_closed(worker_end.receive()), assert_raises_closed(node_end.receive())
+            )
+        proxy.resume()
+        await made.worker.connect(proxy.address)
+        await made.arrived()
+    assert proxy.accepted_count == 2
+
+
+async def test_a_node_that_does_not_answer_is_given_up_within_the_connect_time_out(made: Harness) -> None:
+    with Proxy(made.address) as proxy:
+        proxy.blackhole()
+        worker = GrpcWorkerTransport(connect_timeout_us=50_000)
+        with pytest.raises(UnavailableError, match=r"no answer within 0\.05 s"):
+            await worker.connect(proxy.address)
+        proxy.refuse()
+        with pytest.raises(UnavailableError, match="refused"):
+            await made.worker.connect(proxy.address)
+        proxy.resume()
+        await made.worker.connect(proxy.address)
 
 
 async def test_a_worker_that_vanishes_leaves_what_it_sent(made: Harness) -> None:
@@ -174,39 +206,3 @@ async def test_an_address_that_cannot_be_listened_on_is_refused(bind: str) -> No
     with pytest.raises(UserError, match=bind) as caught:
         await GrpcNodeTransport(bind).start(handle)
     assert caught.value.code == "INVALID_SETTING"
-
-
-class Proxy:
-    """Forwards TCP connections to `target` until it is stopped, which cuts them."""
-
-    def __init__(self, target: str) -> None:
-        host, _, port = target.rpartition(":")
-        self._target = (host, int(port))
-        self._server: asyncio.Server | None = None
-        self._writers: list[asyncio.StreamWriter] = []
-        self._tasks: list[asyncio.Task[None]] = []
-
-    async def start(self) -> str:
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
-        return f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
-
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        onward_reader, onward_writer = await asyncio.open_connection(*self._target)
-        self._writers += [writer, onward_writer]
-        for source, sink in ((reader, onward_writer), (onward_reader, writer)):
-            self._tasks.append(asyncio.create_task(self._forward(source, sink)))
-
-    async def _forward(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-        while data := await source.read(65_536):
-            sink.write(data)
-            await sink.drain()
-
-    async def stop(self) -> None:
-        assert self._server is not None
-        self._server.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.wait(self._tasks)
-        for writer in self._writers:
-            writer.transport.abort()
-        await self._server.wait_closed()

@@ -54,6 +54,8 @@ class ScriptedNode:
         self.stream_count = 0
         self.acknowledges_outcomes = True
         self.acknowledges_heartbeats = True
+        #: What an acknowledgement says that this node owns.
+        self.owned = [0]
         self.newest_heartbeat = 0
         self.answer: Callable[[Hello], NodeMessage] = lambda _: Welcome(
             protocol=PROTOCOL_VERSION,
@@ -128,7 +130,7 @@ class ScriptedNode:
         if isinstance(message, Heartbeat):
             self.newest_heartbeat = message.sequence
             if self.acknowledges_heartbeats:
-                await stream.send([HeartbeatAcknowledged(message.sequence, message.sent_boot_us, [0])])
+                await stream.send([HeartbeatAcknowledged(message.sequence, message.sent_boot_us, self.owned)])
         elif isinstance(message, Outcomes) and self.acknowledges_outcomes:
             await stream.send([OutcomesAcknowledged([item.attempt_id for item in message.items])])
 
@@ -212,7 +214,7 @@ def specs(*items: TaskSpec) -> Specs:
     return Specs(list(items))
 
 
-def assignment(name: str, attempt_id: str, payload: bytes = b"{}") -> Assignment:
+def assignment(name: str, attempt_id: str, payload: bytes = b"{}", *, partition: int = 0) -> Assignment:
     return Assignment(
         instance_id=f"instance-of-{attempt_id}",
         ref=TaskRef("default", name),
@@ -223,4 +225,5 @@ def assignment(name: str, attempt_id: str, payload: bytes = b"{}") -> Assignment
         retry_count=0,
         payload=payload,
         due_us=0,
+        partition=partition,
     )

@@ -20,7 +20,14 @@ from ostinato.core.instants import MINUTE, SECOND
 from ostinato.testing.contracts.executor_harness import RecordingSink, attempt_of, opened, task_spec
 from ostinato.worker.executors.protocol import AttemptFinished, StopReason
 from ostinato.worker.executors.shell import ShellExecutor
-from ostinato.worker.process_tree import TreeProcess, find_tree, kill_tree, signal_process, start_ticks_of
+from ostinato.worker.process_tree import (
+    Tree,
+    TreeProcess,
+    find_trees,
+    kill_trees,
+    signal_process,
+    start_ticks_of,
+)
 
 
 @asynccontextmanager
@@ -218,10 +225,11 @@ async def test_c135_a_process_with_another_start_time_is_never_signalled() -> No
     try:
         wrong = TreeProcess(witness.pid, start_ticks_of(witness.pid) + 1)
         signal_process(wrong, signal.SIGKILL)
-        assert find_tree(wrong, "nobody's marker") == []
-        assert kill_tree(wrong, "nobody's marker") == 0
+        assert find_trees([Tree(wrong, "nobody's marker")]) == []
+        assert kill_trees([Tree(wrong, "nobody's marker")]) == set()
         assert witness.is_running()
-        assert kill_tree(TreeProcess(witness.pid, start_ticks_of(witness.pid)), "nobody's marker") == 1
+        right = TreeProcess(witness.pid, start_ticks_of(witness.pid))
+        assert kill_trees([Tree(right, "nobody's marker")]) == {right}
     finally:
         witness.kill()
         witness.wait()

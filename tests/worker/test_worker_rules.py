@@ -1,4 +1,4 @@
-"""The pure parts of a worker: what an end means, how long a lease lasts, deadlines, grants, batches."""
+"""The pure parts of a worker: what an end means, deadlines, grants, batches."""
 
 from __future__ import annotations
 
@@ -9,31 +9,34 @@ import msgspec
 import pytest
 
 from ostinato.clock import SystemClock
-from ostinato.core.definition import HttpSpec, PythonSpec, ShellSpec
+from ostinato.core.definition import (
+    HttpSpec,
+    Isolation,
+    PythonSpec,
+    ShellSpec,
+    TaskDefinition,
+    pool_of,
+)
 from ostinato.core.failure.failure import safe_failure
 from ostinato.core.instants import SECOND
 from ostinato.core.model import OutputChunk
 from ostinato.errors import UserError
 from ostinato.testing.contracts.executor_harness import attempt_of, task_spec
 from ostinato.wire.messages import Accepted, Outcomes, Output
-from ostinato.worker.attempt import RunningAttempt, kind_of, outcome_of, pool_of, refusal
+from ostinato.worker.attempt import RunningAttempt, kind_of, outcome_of, refusal
 from ostinato.worker.config import WorkerConfig
 from ostinato.worker.credits import Credits
 from ostinato.worker.deadlines import DeadlineHeap, DeadlineKind
 from ostinato.worker.executors.http import HttpExecutor
 from ostinato.worker.executors.protocol import AttemptFinished, StopReason
-from ostinato.worker.lease_guard import DRIFT_US, LeaseGuard
 from ostinato.worker.outbox import BATCH_BYTES_MAX, OUTPUT_BYTES_MAX, Outbox
 
 FAILURE = safe_failure("EXIT_3", "the command ended with exit status 3")
-LEASE_US = 60 * SECOND
 
 
 def attempt(stop: StopReason | None = None, *, stopped_us: int = 0) -> RunningAttempt:
     start = attempt_of(task_spec("any", ShellSpec(command="true"), timeout_us=2 * SECOND))
-    made = RunningAttempt(
-        start.assignment, start.spec, pool="process", executor=HttpExecutor(clock=SystemClock())
-    )
+    made = RunningAttempt(start, pool="process", executor=HttpExecutor(clock=SystemClock()))
     made.stop_reason, made.stopped_us = stop, stopped_us
     return made
 
@@ -95,6 +98,13 @@ def test_a_neighbour_of_a_kill_is_collateral_and_lost() -> None:
     assert (outcome.failure.code, outcome.failure.category) == ("COLLATERAL", "lost")
 
 
+@pytest.mark.parametrize("stop", [None, StopReason.LEASE_ENDED, StopReason.DRAIN])
+def test_what_was_refused_just_before_its_start_is_handed_back_unstarted(stop: StopReason | None) -> None:
+    made = attempt(stop)
+    outcome = outcome_of(made, ended(made, started_us=None, refused="its lease was over"))
+    assert (outcome.unstarted_reason, outcome.failure, outcome.result) == ("its lease was over", None, None)
+
+
 def test_a_refusal_has_no_failure_and_no_start() -> None:
     outcome = refusal(attempt().assignment, reason="no free slot", now_us=7)
     assert (outcome.unstarted_reason, outcome.started_us, outcome.finished_us) == ("no free slot", None, 7)
@@ -102,55 +112,22 @@ def test_a_refusal_has_no_failure_and_no_start() -> None:
 
 
 @pytest.mark.parametrize(
-    ("executor", "kind", "pool"),
+    ("executor", "isolation", "kind", "pool"),
     [
-        (PythonSpec(call="m:f"), "python", "process"),
-        (PythonSpec(call="m:f", is_async=True), "python", "async"),
-        (ShellSpec(command="true"), "shell", "process"),
-        (HttpSpec(method="GET", url="http://x"), "http", "async"),
+        (PythonSpec(call="m:f"), "shared", "python", "process"),
+        (PythonSpec(call="m:f"), "process", "python", "process"),
+        (PythonSpec(call="m:f", is_async=True), "shared", "python", "async"),
+        (PythonSpec(call="m:f", is_async=True), "process", "python", "process"),
+        (ShellSpec(command="true"), "shared", "shell", "process"),
+        (HttpSpec(method="GET", url="http://x"), "shared", "http", "async"),
     ],
 )
 def test_kind_and_pool_of_an_executor(
-    executor: PythonSpec | ShellSpec | HttpSpec, kind: str, pool: str
+    executor: PythonSpec | ShellSpec | HttpSpec, isolation: Isolation, kind: str, pool: str
 ) -> None:
-    assert (kind_of(executor), pool_of(executor)) == (kind, pool)
-
-
-# ── the lease ─────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_the_lease_runs_from_the_sending_of_the_newest_acknowledged_heartbeat() -> None:
-    guard = LeaseGuard()
-    assert guard.ends_us is None
-    assert guard.check_us is None
-    guard.welcome(worker_lease_us=LEASE_US, hello_sent_us=1_000)
-    assert guard.ends_us == 1_000 + LEASE_US
-    guard.acknowledged(9_000)
-    guard.acknowledged(5_000)
-    assert guard.ends_us == 9_000 + LEASE_US
-
-
-@pytest.mark.parametrize(("grace_us", "margin_us"), [(3 * SECOND, 4 * SECOND), (30 * SECOND, 11 * SECOND)])
-def test_an_attempt_is_stopped_its_grace_and_a_second_before_the_end(grace_us: int, margin_us: int) -> None:
-    guard = LeaseGuard()
-    guard.welcome(worker_lease_us=LEASE_US, hello_sent_us=0)
-    assert guard.stop_us(grace_us) == LEASE_US - margin_us
-    assert guard.check_us is not None
-    assert guard.check_us <= LEASE_US - margin_us
-
-
-def test_an_assignment_is_covered_by_the_heartbeat_that_its_sender_had_processed() -> None:
-    guard = LeaseGuard()
-    assert not guard.covers_assignment(0, 0)
-    guard.welcome(worker_lease_us=LEASE_US, hello_sent_us=0)
-    guard.sent(1, 5 * SECOND)
-    assert guard.covers_assignment(0, LEASE_US - DRIFT_US - 1)
-    assert not guard.covers_assignment(0, LEASE_US - DRIFT_US)
-    assert guard.covers_assignment(1, LEASE_US)
-    assert not guard.covers_assignment(99, 6 * SECOND)
-    for sequence in range(2, 1_000):
-        guard.sent(sequence, sequence * 5 * SECOND)
-    assert not guard.covers_assignment(1, 6 * SECOND)
+    definition = TaskDefinition("default", "task", executor, isolation=isolation)
+    assert (kind_of(executor), pool_of(executor, isolation)) == (kind, pool)
+    assert definition.pool == pool, "what the scheduler counts is what the worker takes"
 
 
 # ── deadlines, grants, batches ────────────────────────────────────────────────────────────────────────────

@@ -23,6 +23,7 @@ from ostinato.core.instants import DURATION_MAX_US, MILLISECOND, format_duration
 from ostinato.core.payload import check_json_object
 from ostinato.core.retry.policy import validate_policy
 from ostinato.core.schedule.trigger import trigger_id, validate_trigger
+from ostinato.core.sizes import MIB, format_size
 from ostinato.errors import UserError
 from ostinato.store.batches import ApplyReceipt
 from ostinato.store.protocol import Store
@@ -32,8 +33,15 @@ TRIGGERS_COUNT_MAX = 100
 LABELS_COUNT_MAX = 50
 COMMAND_LENGTH_MAX = 100_000
 GRACE_MAX_US = 3_600_000_000
+#: Less than this, no interpreter and hardly a shell could start.
+MEMORY_LIMIT_MIN_BYTES = 16 * MIB
+#: More than any machine has.
+MEMORY_LIMIT_MAX_BYTES = 2**50
+CPU_LIMIT_MIN = 0.01
+CPU_LIMIT_MAX = 4096.0
 QUEUE_BOUND_MAX = 100_000
 
+_ISOLATIONS = ("shared", "process")
 _OVERLAPS = ("allow", "forbid", "queue", "replace")
 _METHOD = re.compile(r"[A-Z]{1,20}", re.ASCII)
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)
@@ -91,6 +99,8 @@ def _validate_parts(definition: TaskDefinition) -> None:
     _validate_triggers(definition)
     validate_policy(definition.retry)
     _validate_durations(definition)
+    _validate_isolation(definition)
+    _validate_limits(definition)
     validate_priority(definition.priority)
     if definition.overlap is not None and definition.overlap not in _OVERLAPS:
         raise _invalid(
@@ -146,6 +156,52 @@ def _validate_durations(definition: TaskDefinition) -> None:
                 field=field,
                 hint=f"from {format_duration(low_us)} to {format_duration(high_us)}",
             )
+
+
+def _validate_isolation(definition: TaskDefinition) -> None:
+    if definition.isolation not in _ISOLATIONS:
+        raise _invalid(
+            f"{definition.isolation!r} is not known", "isolation", hint=f"one of {', '.join(_ISOLATIONS)}"
+        )
+    is_python = isinstance(definition.executor, PythonSpec)
+    if definition.isolation == "process" and not is_python:
+        raise _invalid(
+            "is for Python functions",
+            "isolation",
+            hint="leave it out: a command always has processes of its own, a request needs none",
+        )
+    field = _limited_by(definition)
+    if field and is_python and definition.isolation == "shared":
+        raise _invalid(
+            f"{field} limits a process, and a task with isolation shared has none of its own",
+            "isolation",
+            hint="write process, or leave it out",
+        )
+
+
+def _validate_limits(definition: TaskDefinition) -> None:
+    field = _limited_by(definition)
+    if field and isinstance(definition.executor, HttpSpec):
+        raise _invalid("a request has no process that could be limited", field, hint="leave it out")
+    memory_bytes, cpu_count = definition.memory_limit_bytes, definition.cpu_limit
+    if memory_bytes is not None and not MEMORY_LIMIT_MIN_BYTES <= memory_bytes <= MEMORY_LIMIT_MAX_BYTES:
+        low, high = format_size(MEMORY_LIMIT_MIN_BYTES), format_size(MEMORY_LIMIT_MAX_BYTES)
+        raise _invalid(
+            f"{format_size(memory_bytes)} is out of range", "memory_limit", hint=f"from {low} to {high}"
+        )
+    # Written so that NaN, which is in no range, is refused.
+    if cpu_count is not None and not CPU_LIMIT_MIN <= cpu_count <= CPU_LIMIT_MAX:
+        raise _invalid(
+            f"{cpu_count} cores are out of range",
+            "cpu_limit",
+            hint=f"from {CPU_LIMIT_MIN} to {CPU_LIMIT_MAX:.0f} cores",
+        )
+
+
+def _limited_by(definition: TaskDefinition) -> str:
+    if definition.memory_limit_bytes is not None:
+        return "memory_limit"
+    return "" if definition.cpu_limit is None else "cpu_limit"
 
 
 # ── executors ─────────────────────────────────────────────────────────────────────────────────────────

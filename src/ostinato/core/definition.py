@@ -16,6 +16,9 @@ from ostinato.core.schedule.trigger import Trigger
 
 Overlap: TypeAlias = Literal["allow", "forbid", "queue", "replace"]
 
+#: Whether attempts may share a process with others, one after the other or at the same time.
+Isolation: TypeAlias = Literal["shared", "process"]
+
 #: Which of a worker's pools of slots an attempt occupies: one process each, or a share of the event loop.
 Pool: TypeAlias = Literal["process", "async"]
 
@@ -94,6 +97,11 @@ class TaskDefinition(msgspec.Struct, frozen=True, omit_defaults=True):
     labels: dict[str, str] = msgspec.field(default_factory=dict)
     exclusive: Literal["strict", "relaxed"] = "strict"
     heartbeat_timeout_us: int | None = None
+    #: ``process``: an attempt of a Python function has a fresh process to itself.
+    isolation: Isolation = "shared"
+    #: What an attempt may take; None is no limit. `cpu_limit` counts cores.
+    memory_limit_bytes: int | None = None
+    cpu_limit: float | None = None
     #: Payload of fires, and the base that a submission's payload is merged over; a JSON object.
     payload: msgspec.Raw = msgspec.Raw(b"{}")
     description: str = ""
@@ -105,9 +113,14 @@ class TaskDefinition(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def pool(self) -> Pool:
         """Pool of the worker's slots that an attempt of this task occupies."""
-        if isinstance(self.executor, PythonSpec):
-            return "async" if self.executor.is_async else "process"
-        return "async" if isinstance(self.executor, HttpSpec) else "process"
+        return pool_of(self.executor, self.isolation)
+
+
+def pool_of(executor: ExecutorSpec, isolation: Isolation) -> Pool:
+    """Pool that attempts of such a task occupy."""
+    if isinstance(executor, PythonSpec):
+        return "async" if executor.is_async and isolation == "shared" else "process"
+    return "async" if isinstance(executor, HttpSpec) else "process"
 
 
 class TaskRow(msgspec.Struct, frozen=True):

@@ -47,8 +47,12 @@ _LEVELS: dict[type[Record], int] = {
     r.BacklogMeasured: logging.DEBUG,
     r.AttemptAssigned: logging.DEBUG,
     r.PartitionsLost: logging.WARNING,
+    r.WorkerRefused: logging.WARNING,
+    r.WorkerNameShared: logging.WARNING,
+    r.TreeEndReported: logging.WARNING,
     r.TaskModuleFailed: logging.ERROR,
     r.LoopFailed: logging.ERROR,
+    r.DatabaseFull: logging.ERROR,
     r.FireSkipped: logging.WARNING,
     r.ResultRefused: logging.WARNING,
     r.InvariantBroken: logging.CRITICAL,
@@ -77,6 +81,8 @@ class LogHook:
                 return self._routine_level
             case r.AttemptEnded():
                 return logging.WARNING
+            case r.LoopFailed(is_repeated=True):
+                return logging.DEBUG
             case r.InstanceEnded(state="failed"):
                 return logging.ERROR
             case _:

@@ -96,6 +96,9 @@ class MetricsHook:
         self.loop_failures = self._counter(
             "loop_failures", "Rounds that ended with an error.", labels=["loop"]
         )
+        self.database_full = Gauge(
+            "ostinato_database_full", "1 while the database's disk takes no writes.", registry=registry
+        )
         self.group_rows = self._histogram("group_commit_rows", "Moves in one transaction.", buckets=_ROWS)
         self.group_time = self._histogram(
             "group_commit_seconds", "Time of one transaction.", buckets=_SHORT_S
@@ -159,6 +162,10 @@ class MetricsHook:
                 self.workers.dec()
             case r.LoopFailed():
                 self.loop_failures.labels(*self._loops.bounded(record.loop)).inc()
+            case r.DatabaseFull():
+                self.database_full.set(1)
+            case r.DatabaseWritable():
+                self.database_full.set(0)
             case r.InvariantBroken():
                 self.broken.inc()
             case r.BacklogMeasured():

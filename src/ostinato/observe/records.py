@@ -97,12 +97,56 @@ class WorkerDisconnected(Record, frozen=True, kw_only=True):
     reason: str = ""
 
 
+class WorkerRefused(Record, frozen=True, kw_only=True):
+    """A stream was ended: another protocol version, an unknown token, a bad declaration or message."""
+
+    EVENT: ClassVar[str] = "worker_refused"
+    worker_id: str
+    worker_name: str
+    peer: str
+    error_code: str
+    reason: str
+
+
+class WorkerNameShared(Record, frozen=True, kw_only=True):
+    """Two connected workers have one name; both get work. Said once for each name."""
+
+    EVENT: ClassVar[str] = "worker_name_shared"
+    worker_id: str
+    worker_name: str
+    peer: str
+
+
+class TreeEndReported(Record, frozen=True, kw_only=True):
+    """The guardian of a worker reports that processes have ended, and their attempts have been dealt with.
+
+    `heartbeat_sequence` is the newest heartbeat whose lease it enforced, None when the supervisor is gone.
+    """
+
+    EVENT: ClassVar[str] = "tree_end_reported"
+    worker_id: str
+    worker_name: str
+    heartbeat_sequence: int | None
+    reason: str
+    #: Attempts that are lost by it.
+    lost_count: int
+
+
 class TaskModuleFailed(Record, frozen=True, kw_only=True):
     """A worker could not import something that its tasks need."""
 
     EVENT: ClassVar[str] = "task_module_failed"
     worker_name: str
     problem: str
+
+
+class ResourceLimits(Record, frozen=True, kw_only=True):
+    """How a worker enforces limits of memory and CPU: ``cgroup`` or ``rlimits``, and why it is this way."""
+
+    EVENT: ClassVar[str] = "resource_limits"
+    worker_name: str
+    how: str
+    why: str
 
 
 class LoopTurned(Record, frozen=True, kw_only=True):
@@ -117,7 +161,8 @@ class LoopTurned(Record, frozen=True, kw_only=True):
 class LoopFailed(Record, frozen=True, kw_only=True):
     """A round of a background loop ended with an error; it is tried again.
 
-    `traceback` is there for an error that is a bug of ours.
+    `traceback` is there for an error that is a bug of ours. `is_repeated`: the same has been said within the
+    last minute, or by ``database_full``.
     """
 
     EVENT: ClassVar[str] = "loop_failed"
@@ -125,6 +170,25 @@ class LoopFailed(Record, frozen=True, kw_only=True):
     error_code: str
     error_message: str
     traceback: str = ""
+    is_repeated: bool = False
+
+
+class DatabaseFull(Record, frozen=True, kw_only=True):
+    """The database's disk takes no writes; every loop tries again by itself until it does."""
+
+    EVENT: ClassVar[str] = "database_full"
+    #: The first to notice.
+    loop: str
+    error_code: str
+    error_message: str
+
+
+class DatabaseWritable(Record, frozen=True, kw_only=True):
+    """Everything that had waited for room on the database's disk has been written."""
+
+    EVENT: ClassVar[str] = "database_writable"
+    #: How long it was full.
+    full_us: int
 
 
 class BacklogMeasured(Record, frozen=True, kw_only=True):

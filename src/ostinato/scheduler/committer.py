@@ -16,7 +16,7 @@ from ostinato.core.model import Instance
 from ostinato.core.partition.effects import Effects
 from ostinato.core.partition.state import settle
 from ostinato.core.states import TERMINAL_STATES, Hold, State
-from ostinato.errors import UnavailableError
+from ostinato.errors import OstinatoError
 from ostinato.observe.hooks import Hooks
 from ostinato.observe.records import GroupCommitted
 from ostinato.scheduler.held_work import HeldWork
@@ -57,7 +57,11 @@ class Committer:
         self.after_commit: Callable[[Effects, frozenset[str]], None] = _nothing_more
 
     async def commit(self, effects: Effects) -> CommitOutcome:
-        """Write, settle, report. Raises ``UnavailableError`` when belief ends before the database answers."""
+        """Write, settle, report.
+
+        Raises ``UnavailableError`` when belief ends before the database answers, and ``DATABASE_FULL`` at
+        once: memory is as it was before.
+        """
         batch = effects.batch
         if effects.is_empty():
             return CommitOutcome()
@@ -137,9 +141,16 @@ class Committer:
             try:
                 report = await self._store.commit(batch)
                 return await self._confirm(batch, report) if is_ambiguous else report
-            except UnavailableError:
-                is_ambiguous = True
-                if not self._ownership.is_believed:
+            except OstinatoError as error:
+                if error.code == "DATABASE_UNAVAILABLE":
+                    is_ambiguous = True
+                # What is certainly not written (on a full disk, perhaps for hours) is decided anew later, by
+                # what is true then. What may have been written is sent again until the database answers.
+                if (
+                    not is_ambiguous
+                    or not error.code.startswith("DATABASE_")
+                    or not self._ownership.is_believed
+                ):
                     raise
             await self._clock.sleep_until_us(self._clock.boot_us() + retry_us)
             retry_us = min(retry_us * 2, _RETRY_LAST_US)

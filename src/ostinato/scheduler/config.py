@@ -31,6 +31,8 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     batch_count: int = 1000
     success_retention_us: int = 7 * DAY
     other_retention_us: int = 30 * DAY
+    #: What workers must bring to join; empty: nothing.
+    join_token: str = ""
 
     @property
     def heartbeat_us(self) -> int:

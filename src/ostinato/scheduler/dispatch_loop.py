@@ -227,6 +227,7 @@ class DispatchLoop(Loop):
                 fire_us=instance.fire_us,
                 shard=instance.shard,
                 shard_total=instance.shard_total,
+                partition=attempt.partition,
             )
             by_worker.setdefault(attempt.worker_id, []).append((attempt, assignment))
         for worker_id, attempts in by_worker.items():
@@ -234,6 +235,9 @@ class DispatchLoop(Loop):
             if session is None:
                 continue
             for attempt, _ in attempts:
-                session.ledger.use(attempt.definition.pool, 1)
+                pool = attempt.definition.pool
+                # Where the worker has connected anew during the commit, it refuses what is too much for it.
+                if session.ledger.available(pool) > 0:
+                    session.ledger.use(pool, 1)
             session.turn = self._turn
             session.assign(attempts)

@@ -4,6 +4,9 @@ A worker's lease ends, for the one who waits, a worker lease after its newest he
 worker itself counts from when it *sent* it and so has stopped before. An attempt of a worker that this node
 has never heard of (it took the partition over) is waited for until every worker that lives has had time to
 reconnect.
+
+Time-outs are the workers' to enforce. An attempt that is far beyond its own shows a worker that does not: it
+is told to end it, once per worker lease (C103).
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from ostinato.core.partition.ended import lose_attempt
 from ostinato.core.partition.running import RunningAttempt
 from ostinato.scheduler.loop import Loop
 from ostinato.scheduler.parts import NodeParts
+from ostinato.wire.messages import Cancel
 
 #: Two looks are at least this far apart.
 ROUND_US = 100 * MILLISECOND
@@ -48,6 +52,7 @@ class HealthLoop(Loop):
             ]
             if lost:
                 await self._lose(lost[: self._config.batch_count])
+            self._tell_overdue(boot_us)
             await self._drop_unresponsive(boot_us)
             if boot_us - self._overlaps_checked_us >= OVERLAP_CHECK_US:
                 self._overlaps_checked_us = boot_us
@@ -94,6 +99,22 @@ class HealthLoop(Loop):
                 attempt, code="WORKER_LOST", message=message, now_us=now_us, rng=self._rng, into=effects
             )
         await self._committer.commit(effects)
+
+    def _tell_overdue(self, boot_us: int) -> None:
+        now_us, lease_us = self._time.now_us(), self._config.worker_lease_us
+        for attempt in self._ownership.memory.running.values():
+            timeout_us = attempt.definition.timeout_us
+            if timeout_us is None:
+                continue
+            if now_us - attempt.assigned_us < timeout_us + attempt.definition.grace_us + lease_us:
+                continue
+            told_us = attempt.timeout_told_boot_us
+            session = self._sessions.by_id.get(attempt.worker_id)
+            if session is None or (told_us is not None and boot_us - told_us < lease_us):
+                continue
+            attempt.timeout_told_boot_us = boot_us
+            reason = "it has run for longer than its timeout, its grace and the worker lease"
+            session.post([Cancel(attempt.instance_id, attempt.attempt_id, reason, is_timeout=True)])
 
     async def _drop_unresponsive(self, boot_us: int) -> None:
         """A worker that does not acknowledge in time gets no more work and must say anew what it has.

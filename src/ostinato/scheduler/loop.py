@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from traceback import format_exception
 
 from ostinato.clock import Clock
-from ostinato.core.instants import DAY, SECOND
+from ostinato.core.instants import DAY, MINUTE, SECOND
 from ostinato.errors import InternalError, OstinatoError
 from ostinato.observe.hooks import Hooks
 from ostinato.observe.records import InvariantBroken, LoopFailed, LoopTurned
+from ostinato.scheduler.database_state import DatabaseState
 
 #: Wait after a failed round: doubled from the first to the last.
 RETRY_FIRST_US = SECOND // 10
 RETRY_LAST_US = 5 * SECOND
+#: A loop says the same error again, above the level of debug, after this long.
+SAY_AGAIN_US = MINUTE
 
 
 class Loop:
     """Calls `run_once` at the monotonic time that the last call returned, or as soon as woken.
 
-    Subclasses set `name` and `poll_us`, the longest time between two rounds. The safety poll for other nodes'
-    and clients' work is the watch loop's, which wakes the others.
+    Subclasses set `name` and `poll_us`, the longest time between two rounds, and `retry_last_us`, the longest
+    pause after failures. The safety poll for other nodes' and clients' work is the watch loop's, which wakes
+    the others.
     """
 
     name = "loop"
     poll_us = DAY
+    retry_last_us = RETRY_LAST_US
 
     def __init__(self, clock: Clock, hooks: Hooks) -> None:
         self._clock = clock
@@ -33,6 +39,12 @@ class Loop:
         self._is_woken = True
         self._next_boot_us = 0
         self._task: asyncio.Task[None] | None = None
+        #: One for all loops of a node.
+        self.database = DatabaseState(clock, hooks)
+        #: Called with the subject of a rule that was broken in a round; stops its partition.
+        self.on_broken: Callable[[str], Awaitable[None]] = _nobody_is_told
+        #: Code of the error that this loop has said, and when.
+        self._said = ("", 0)
 
     async def run_once(self) -> int | None:
         """One round, a bounded batch. Returns the monotonic time of the next; None: when woken or polled."""
@@ -72,6 +84,8 @@ class Loop:
                 next_boot_us = await self.run_once()
             except OstinatoError as error:
                 self._report(error)
+                if error.code == "INVARIANT":
+                    await self._tell_broken(error)
                 retry_us = await self._back_off(retry_us)
                 continue
             except Exception as error:  # noqa: BLE001 - a bug in one round must not end the loop for ever
@@ -80,6 +94,8 @@ class Loop:
                 retry_us = await self._back_off(retry_us)
                 continue
             retry_us = RETRY_FIRST_US
+            self._said = ("", 0)
+            self.database.succeeded(self.name)
             if next_boot_us is not None:
                 self._next_boot_us = min(self._next_boot_us, next_boot_us)
             ended_us = self._clock.boot_us()
@@ -107,13 +123,43 @@ class Loop:
         # Wakes do not cut this short: what fails for everyone must not be tried by every event.
         await self._clock.sleep_until_us(self._clock.boot_us() + retry_us)
         self._is_woken = True
-        return min(retry_us * 2, RETRY_LAST_US)
+        return min(retry_us * 2, self.retry_last_us)
+
+    async def _tell_broken(self, error: OstinatoError) -> None:
+        try:
+            await self.on_broken(error.subject)
+        except OstinatoError as failure:
+            # The next round breaks the rule again, and this is tried again.
+            self._report(failure)
 
     def _report(self, error: OstinatoError, *, traceback: str = "") -> None:
         if error.code == "INVARIANT":
             self._hooks.emit(
                 InvariantBroken(name=self.name, error_message=error.message, subject=error.subject)
             )
+        self.database.failed(self.name, error)
         self._hooks.emit(
-            LoopFailed(loop=self.name, error_code=error.code, error_message=str(error), traceback=traceback)
+            LoopFailed(
+                loop=self.name,
+                error_code=error.code,
+                error_message=str(error),
+                traceback=traceback,
+                is_repeated=self._is_repeated(error.code),
+            )
         )
+
+    def _is_repeated(self, code: str) -> bool:
+        """Whether this has been said: what goes on failing for hours must not fill the log too (C123)."""
+        if code == "DATABASE_FULL":
+            # Said once, by the state of the database, for all loops.
+            return True
+        now_us = self._clock.boot_us()
+        said, said_us = self._said
+        if said == code and now_us - said_us < SAY_AGAIN_US:
+            return True
+        self._said = (code, now_us)
+        return False
+
+
+async def _nobody_is_told(_: str) -> None:
+    """What follows a broken rule until the node says otherwise."""

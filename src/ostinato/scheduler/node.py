@@ -7,10 +7,12 @@ from random import Random
 from ostinato.clock import Clock
 from ostinato.core.ids import new_id
 from ostinato.core.partition.effects import Effects
+from ostinato.errors import UnavailableError
 from ostinato.observe.hooks import Hooks
 from ostinato.observe.records import NodeStarted, NodeStopped, PartitionsTaken
 from ostinato.scheduler.backlog_loop import BacklogLoop
 from ostinato.scheduler.config import NodeConfig
+from ostinato.scheduler.database_state import DatabaseState
 from ostinato.scheduler.dispatch_loop import DispatchLoop
 from ostinato.scheduler.health_loop import HealthLoop
 from ostinato.scheduler.loop import Loop
@@ -78,6 +80,10 @@ class SchedulerNode:
             RetentionLoop(parts),
             BacklogLoop(parts),
         )
+        self.database = DatabaseState(clock, hooks)
+        for loop in self._loops:
+            loop.database = self.database
+            loop.on_broken = parts.ownership.stop_partition_of
         self._is_running = False
 
     def _after_commit(self, effects: Effects, dropped: frozenset[str]) -> None:
@@ -136,17 +142,26 @@ class SchedulerNode:
         await self._transport.stop()
         for loop in reversed(self._loops):
             await loop.stop()
-        await self.outcomes.run_once()
-        await self.output.flush()
-        await self.parts.ownership.release()
+        try:
+            await self.outcomes.run_once()
+            await self.output.flush()
+            await self.parts.ownership.release()
+        except UnavailableError as error:
+            # What was not committed was not acknowledged either: workers bring it again. The next node takes
+            # over from the row that stays.
+            reason = f"{reason}; not handed over: {error}"
         self._hooks.emit(NodeStopped(node_id=self.node_id, reason=reason))
 
     def ready(self) -> dict[str, object]:
         """What the node says of itself to a readiness check."""
+        ownership = self.parts.ownership
+        stopped = sorted(ownership.stopped)
         return {
-            "ready": self._is_running and self.parts.ownership.is_believed,
+            "ready": self._is_running and ownership.is_believed and not self.database.problem and not stopped,
             "node": self.node_id,
-            "partitions": len(self.parts.ownership.memory.epochs),
+            "database": self.database.problem or "ok",
+            "partitions": len(ownership.memory.epochs),
+            "stopped_partitions": stopped,
             "workers": len(self.parts.sessions.by_id),
-            "running": len(self.parts.ownership.memory.running),
+            "running": len(ownership.memory.running),
         }

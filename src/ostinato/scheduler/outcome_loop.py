@@ -6,6 +6,8 @@ for nothing.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from ostinato.core.failure.failure import safe_failure
 from ostinato.core.model import Instance, Outcome
 from ostinato.core.partition.effects import Effects
@@ -17,6 +19,13 @@ from ostinato.errors import OstinatoError
 from ostinato.scheduler.loop import Loop
 from ostinato.scheduler.parts import NodeParts
 from ostinato.wire.messages import OutcomesAcknowledged
+
+
+class Sender(NamedTuple):
+    """Who brought an outcome: a worker, or the guardian of its processes."""
+
+    worker_id: str
+    is_guardian: bool
 
 
 class OutcomeLoop(Loop):
@@ -34,11 +43,12 @@ class OutcomeLoop(Loop):
         self._committer = parts.committer
         self._definitions = parts.definitions
         self._sessions = parts.sessions
-        self._waiting: list[tuple[str, Outcome]] = []
+        self._waiting: list[tuple[Sender, Outcome]] = []
 
-    def add(self, worker_id: str, outcomes: list[Outcome]) -> None:
-        """Take outcomes that a worker has reported; they are acknowledged once committed or refused."""
-        self._waiting.extend((worker_id, outcome) for outcome in outcomes)
+    def add(self, worker_id: str, outcomes: list[Outcome], *, by_guardian: bool = False) -> None:
+        """Take outcomes of a worker; whoever brought them hears once they are committed or refused."""
+        sender = Sender(worker_id, by_guardian)
+        self._waiting.extend((sender, outcome) for outcome in outcomes)
         self.wake()
 
     async def run_once(self) -> int | None:
@@ -59,7 +69,7 @@ class OutcomeLoop(Loop):
             raise
         return self._clock.boot_us() if self._waiting else None
 
-    async def _commit_or_isolate(self, group: list[tuple[str, Outcome]]) -> None:
+    async def _commit_or_isolate(self, group: list[tuple[Sender, Outcome]]) -> None:
         """Commit a group; where one outcome cannot be dealt with, the others go on without it.
 
         The offender becomes a failure of its attempt, with the cause in words (design section 3, Batches).
@@ -74,13 +84,13 @@ class OutcomeLoop(Loop):
                 for item in group:
                     await self._commit_or_isolate([item])
                 return
-            worker_id, outcome = group[0]
+            sender, outcome = group[0]
             now_us = self._time.now_us()
             message = f"the outcome could not be recorded: {type(error).__name__}: {error}"
             bad = _as_failure(outcome, message, started_us=None, finished_us=now_us)
-            await self._commit([(worker_id, bad)])
+            await self._commit([(sender, bad)])
 
-    async def _commit(self, group: list[tuple[str, Outcome]]) -> None:
+    async def _commit(self, group: list[tuple[Sender, Outcome]]) -> None:
         effects = Effects()
         now_us = self._time.now_us()
         strangers = await self._strangers([outcome for _, outcome in group])
@@ -152,15 +162,15 @@ class OutcomeLoop(Loop):
             end_attempt(attempt, bad, now_us=now_us, rng=self._rng, into=effects)
         await self._committer.commit(effects)
 
-    def _acknowledge(self, group: list[tuple[str, Outcome]], unowned: set[str]) -> None:
-        by_worker: dict[str, list[str]] = {}
-        for worker_id, outcome in group:
+    def _acknowledge(self, group: list[tuple[Sender, Outcome]], unowned: set[str]) -> None:
+        by_sender: dict[Sender, list[str]] = {}
+        for sender, outcome in group:
             if outcome.attempt_id not in unowned:
-                by_worker.setdefault(worker_id, []).append(outcome.attempt_id)
-        for worker_id, attempt_ids in by_worker.items():
-            session = self._sessions.by_id.get(worker_id)
-            if session is not None:
-                session.post([OutcomesAcknowledged(attempt_ids)])
+                by_sender.setdefault(sender, []).append(outcome.attempt_id)
+        for sender, attempt_ids in by_sender.items():
+            reporter = self._sessions.reporter(sender.worker_id, is_guardian=sender.is_guardian)
+            if reporter is not None:
+                reporter.post([OutcomesAcknowledged(attempt_ids)])
 
 
 def _as_failure(outcome: Outcome, message: str, *, started_us: int | None, finished_us: int) -> Outcome:

@@ -3,7 +3,8 @@
 The node renews its row every second. It believes in its partitions until (last renewal sent + ownership
 lease − margin) on its own monotonic clock; past that it decides nothing. A node whose row is gone knows that
 it has been declared dead. SQLite admits one node per database, so it takes all partitions at its start, each
-with the next epoch.
+with the next epoch; and there a renewal that cannot be written (a full disk) ends no belief, since the lock
+and the row prove it: the workers' running attempts go on.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from ostinato.clock import Clock
 from ostinato.core.changes import Proof
 from ostinato.core.partition.state import Memory
+from ostinato.errors import OstinatoError
 from ostinato.observe.hooks import Hooks
 from ostinato.observe.records import PartitionsLost
 from ostinato.scheduler.config import NodeConfig
@@ -24,6 +26,8 @@ class Ownership:
     def __init__(self, node_id: str, config: NodeConfig, *, store: Store, clock: Clock, hooks: Hooks) -> None:
         self.node_id = node_id
         self.memory = Memory()
+        #: Partitions given up because a rule that must always hold was broken there.
+        self.stopped: set[int] = set()
         self._config = config
         self._store = store
         self._clock = clock
@@ -47,9 +51,19 @@ class Ownership:
         self._believe_from(sent_us)
 
     async def renew(self) -> None:
-        """Raise the node's counter; a row that is gone ends every belief."""
+        """Raise the node's counter; a row that is gone ends every belief.
+
+        Raises what kept it from being written, even where ownership has been proved without.
+        """
         sent_us = self._clock.boot_us()
-        if await self._store.renew_node(self.node_id):
+        try:
+            is_renewed = await self._store.renew_node(self.node_id)
+        except OstinatoError:
+            asked_us = self._clock.boot_us()
+            if await self._store.owns_by_lock(self.node_id):
+                self._believe_from(asked_us)
+            raise
+        if is_renewed:
             self._believe_from(sent_us)
         else:
             self.lose(list(self.memory.epochs), "the node was declared dead")
@@ -75,6 +89,23 @@ class Ownership:
         lost = self.memory.lose(partitions)
         if lost:
             self._hooks.emit(PartitionsLost(node_id=self.node_id, count=len(lost), reason=reason))
+
+    async def stop_partition_of(self, instance_id: str) -> None:
+        """Decide no more about the partition of an instance of which a rule is broken, until the next start.
+
+        The others go on: one broken row must not stand in the way of everyone's work.
+        """
+        attempt = self.memory.running.get(instance_id)
+        if attempt is not None:
+            partition = attempt.partition
+        else:
+            row = (await self._store.get_instances([instance_id])).get(instance_id)
+            if row is None:
+                return
+            partition = row.partition
+        if partition in self.memory.epochs:
+            self.stopped.add(partition)
+            self.lose([partition], f"stopped: a rule is broken for instance {instance_id}")
 
     async def release(self) -> None:
         """Hand over at once: delete the row and free the partitions."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Protocol
 
 from ostinato.core.definition import TaskRef
 from ostinato.core.partition.running import RunningAttempt
@@ -14,8 +15,52 @@ from ostinato.wire.messages import Assignment, Assignments, Hello, NodeMessage, 
 from ostinato.wire.protocol import NodeStream
 
 
+class Mailbox:
+    """What a stream has yet to send. `post` never waits: a slow reader holds up nobody but itself."""
+
+    def __init__(self, stream: NodeStream, *, name: str) -> None:
+        self._stream = stream
+        self._waiting: list[NodeMessage] = []
+        self._has_mail = asyncio.Event()
+        #: The receiving side sees the same end and reports it; nothing sent counts until acknowledged.
+        self.is_broken = False
+        self._sender = asyncio.create_task(self._send(), name=f"ostinato-send-{name}")
+
+    def post(self, messages: Sequence[NodeMessage]) -> None:
+        """Send as soon as the stream takes it; what a broken stream loses the worker's next report shows."""
+        self._waiting.extend(messages)
+        self._has_mail.set()
+
+    async def stop(self) -> None:
+        """Send nothing more; the stream stays open."""
+        self._sender.cancel()
+        await asyncio.wait([self._sender])
+
+    async def close(self) -> None:
+        """End the stream and its sender."""
+        await self.stop()
+        await self._stream.close()
+
+    async def _send(self) -> None:
+        while True:
+            await self._has_mail.wait()
+            self._has_mail.clear()
+            messages, self._waiting = self._waiting, []
+            try:
+                await self._stream.send(messages)
+            except OstinatoError:
+                self.is_broken = True
+                return
+
+
+class Reporter(Protocol):
+    """Whoever brings outcomes and is told which of them are on record."""
+
+    def post(self, messages: Sequence[NodeMessage]) -> None: ...
+
+
 class WorkerSession:
-    """One worker's stream. `post` never waits: a slow worker holds up nobody but itself."""
+    """One worker's stream."""
 
     def __init__(self, hello: Hello, stream: NodeStream, *, boot_us: int) -> None:
         self.worker_id = hello.worker_id
@@ -25,28 +70,30 @@ class WorkerSession:
         self.heartbeat_sequence = 0
         #: Monotonic time of the newest heartbeat's arrival.
         self.heard_boot_us = boot_us
-        #: False: it is draining, or has not acknowledged an assignment in time.
-        self.in_rotation = True
+        #: True: it is draining, or its stream has been closed here.
+        self.is_leaving = False
         self.turn = 0
         self._tasks = frozenset(hello.tasks)
         self._executors = frozenset(hello.executors)
-        self._stream = stream
         self._unacknowledged: dict[str, RunningAttempt] = {}
         self._specs_sent: set[tuple[TaskRef, int]] = set()
-        self._outbox: list[NodeMessage] = []
-        self._has_mail = asyncio.Event()
-        self._sender = asyncio.create_task(self._send(), name=f"ostinato-send-{hello.worker_name}")
+        self._mailbox = Mailbox(stream, name=hello.worker_name)
+
+    @property
+    def in_rotation(self) -> bool:
+        """Whether it may be given work."""
+        return not (self.is_leaving or self._mailbox.is_broken)
 
     def post(self, messages: Sequence[NodeMessage]) -> None:
-        """Send as soon as the stream takes it; what a broken stream loses the worker's next report shows."""
-        self._outbox.extend(messages)
-        self._has_mail.set()
+        """As ``Mailbox.post``."""
+        self._mailbox.post(messages)
 
     def assign(self, attempts: Sequence[tuple[RunningAttempt, Assignment]]) -> None:
         """Send assignments, preceded by the task versions that this stream has not seen."""
         specs: list[TaskSpec] = []
         for attempt, _ in attempts:
             self._unacknowledged[attempt.attempt_id] = attempt
+            attempt.heartbeat_sequence = self.heartbeat_sequence or None
             key = (attempt.ref, attempt.task_version)
             if key not in self._specs_sent:
                 self._specs_sent.add(key)
@@ -77,23 +124,9 @@ class WorkerSession:
         )
 
     async def close(self) -> None:
-        """End the stream and its sender."""
-        self.in_rotation = False
-        self._sender.cancel()
-        await asyncio.wait([self._sender])
-        await self._stream.close()
-
-    async def _send(self) -> None:
-        while True:
-            await self._has_mail.wait()
-            self._has_mail.clear()
-            messages, self._outbox = self._outbox, []
-            try:
-                await self._stream.send(messages)
-            except OstinatoError:
-                # The receiving side sees the same end and reports it; nothing sent counts until acknowledged.
-                self.in_rotation = False
-                return
+        """End the stream."""
+        self.is_leaving = True
+        await self._mailbox.close()
 
 
 class Sessions:
@@ -101,6 +134,9 @@ class Sessions:
 
     def __init__(self) -> None:
         self.by_id: dict[str, WorkerSession] = {}
+        #: Guardians' streams by the id of the worker that each guards.
+        self.guardians: dict[str, Reporter] = {}
+        self._names_told: set[str] = set()
         self._left_boot_us: dict[str, int] = {}
 
     def add(self, session: WorkerSession) -> WorkerSession | None:
@@ -109,6 +145,21 @@ class Sessions:
         self.by_id[session.worker_id] = session
         self._left_boot_us.pop(session.worker_id, None)
         return old
+
+    def shares_name(self, session: WorkerSession) -> bool:
+        """Whether another worker of the same name is connected; True once for each name."""
+        name = session.worker_name
+        if name in self._names_told:
+            return False
+        others = [other for other in self.by_id.values() if other.worker_name == name]
+        if len(others) < 2:
+            return False
+        self._names_told.add(name)
+        return True
+
+    def reporter(self, worker_id: str, *, is_guardian: bool) -> Reporter | None:
+        """The present stream of whoever brought an outcome; None if there is none."""
+        return self.guardians.get(worker_id) if is_guardian else self.by_id.get(worker_id)
 
     def remove(self, session: WorkerSession) -> bool:
         """Forget a session; False when another one of the same worker has replaced it."""
@@ -147,4 +198,7 @@ def task_spec(attempt: RunningAttempt) -> TaskSpec:
         grace_us=definition.grace_us,
         heartbeat_timeout_us=definition.heartbeat_timeout_us,
         exclusive=definition.exclusive,
+        isolation=definition.isolation,
+        memory_limit_bytes=definition.memory_limit_bytes,
+        cpu_limit=definition.cpu_limit,
     )

@@ -1,6 +1,11 @@
-"""One worker's stream from its ``Hello`` to its end: adoption, heartbeats, outcomes, output."""
+"""A stream from its greeting to its end: a worker's adoption, heartbeats, outcomes, output.
+
+Streams of guardians are let in here and served by ``guardian_streams``.
+"""
 
 from __future__ import annotations
+
+from contextlib import suppress
 
 import msgspec
 
@@ -10,8 +15,16 @@ from ostinato.core.partition.effects import Effects
 from ostinato.core.partition.ended import lose_attempt
 from ostinato.core.states import State
 from ostinato.errors import OstinatoError, UserError
-from ostinato.observe.records import TaskModuleFailed, WorkerConnected, WorkerDisconnected
+from ostinato.observe.records import (
+    TaskModuleFailed,
+    WorkerConnected,
+    WorkerDisconnected,
+    WorkerNameShared,
+    WorkerRefused,
+)
 from ostinato.scheduler.dispatch_loop import DispatchLoop
+from ostinato.scheduler.greeting import check_greeting
+from ostinato.scheduler.guardian_streams import GuardianStreams
 from ostinato.scheduler.health_loop import HealthLoop
 from ostinato.scheduler.outcome_loop import OutcomeLoop
 from ostinato.scheduler.output_loop import OutputLoop
@@ -23,6 +36,7 @@ from ostinato.wire.messages import (
     Accepted,
     Cancel,
     Draining,
+    GuardianHello,
     Heartbeat,
     HeartbeatAcknowledged,
     Hello,
@@ -63,18 +77,56 @@ class WorkerStreams:
         self._output = output
         self._triggers = triggers
         self._health = health
+        self._guardians = GuardianStreams(parts, outcomes=outcomes)
 
     async def handle(self, stream: NodeStream) -> None:
         """Serve a stream until it ends; every way of ending is reported once."""
+        first: WorkerMessage | None = None
         try:
-            session, rest = await self._welcome(stream)
+            first, *rest = await stream.receive()
+            hello = await self._let_in(first)
         except OstinatoError as error:
-            self._hooks.emit(WorkerDisconnected(worker_id="", worker_name=stream.peer, reason=str(error)))
+            await self._refuse(stream, first, error)
             return
-        if session is None:
+        if isinstance(hello, Hello):
+            await self._serve(hello, stream, rest)
             return
+        try:
+            await self._guardians.serve(hello, stream, first=rest)
+        except OstinatoError as error:
+            if error.code != "CONNECTION_CLOSED":
+                await self._refuse(stream, hello, error)
+
+    async def _let_in(self, first: WorkerMessage) -> Hello | GuardianHello:
+        """The greeting. Raises ``UserError`` for one that can never be accepted."""
+        if not isinstance(first, Hello | GuardianHello):
+            raise UserError("PROTOCOL_MISMATCH", "the first message of a stream must be Hello")
+        check_greeting(first, join_token=self._config.join_token)
+        if isinstance(first, Hello):
+            await self._apply_declarations(first)
+        return first
+
+    async def _refuse(self, stream: NodeStream, first: WorkerMessage | None, error: OstinatoError) -> None:
+        hello = first if isinstance(first, Hello | GuardianHello) else None
+        self._hooks.emit(
+            WorkerRefused(
+                worker_id=hello.worker_id if hello is not None else "",
+                worker_name=hello.worker_name if hello is not None else "",
+                peer=stream.peer,
+                error_code=error.code,
+                reason=str(error),
+            )
+        )
+        if isinstance(error, UserError):
+            with suppress(OstinatoError):
+                # Whoever has gone meanwhile need not hear it.
+                await stream.send([Rejected(error.code, str(error))])
+
+    async def _serve(self, hello: Hello, stream: NodeStream, rest: list[WorkerMessage]) -> None:
+        session = WorkerSession(hello, stream, boot_us=self._clock.boot_us())
         reason = "the stream ended"
         try:
+            await self._welcome(session, stream.peer)
             await self._receive(session, rest)
             while True:
                 await self._receive(session, await stream.receive())
@@ -84,32 +136,15 @@ class WorkerStreams:
             is_gone = self._sessions.remove(session)
             await session.close()
             if is_gone:
-                self._hooks.emit(
-                    WorkerDisconnected(
-                        worker_id=session.worker_id, worker_name=session.worker_name, reason=reason
-                    )
-                )
+                self._disconnected(session, reason)
 
-    async def _welcome(self, stream: NodeStream) -> tuple[WorkerSession | None, list[WorkerMessage]]:
-        first, *rest = await stream.receive()
-        if not isinstance(first, Hello):
-            return await _refuse(stream, "PROTOCOL_MISMATCH", "the first message of a stream must be Hello")
-        if first.protocol != PROTOCOL_VERSION:
-            newer = "worker" if first.protocol > PROTOCOL_VERSION else "scheduler"
-            return await _refuse(
-                stream,
-                "PROTOCOL_MISMATCH",
-                f"worker speaks protocol {first.protocol}, scheduler {PROTOCOL_VERSION}; "
-                f"the {newer} is newer, update the other",
-            )
-        try:
-            await self._apply_declarations(first)
-        except UserError as error:
-            return await _refuse(stream, error.code, f"{error.subject}: {error}")
-        session = WorkerSession(first, stream, boot_us=self._clock.boot_us())
+    async def _welcome(self, session: WorkerSession, peer: str) -> None:
+        self._announce(session, peer)
         old = self._sessions.add(session)
-        if old is not None:
-            await old.close()
+        if self._sessions.shares_name(session):
+            self._hooks.emit(
+                WorkerNameShared(worker_id=session.worker_id, worker_name=session.worker_name, peer=peer)
+            )
         session.post(
             [
                 Welcome(
@@ -120,11 +155,18 @@ class WorkerStreams:
                 )
             ]
         )
+        # With no await before the look at what is missing there: nothing has been assigned on the new stream.
         await self._adopt(session)
-        self._announce(session, stream.peer)
+        if old is not None:
+            await old.close()
+            self._disconnected(old, "the worker has connected anew")
         self._dispatch.wake()
         self._health.wake()
-        return session, list(rest)
+
+    def _disconnected(self, session: WorkerSession, reason: str) -> None:
+        self._hooks.emit(
+            WorkerDisconnected(worker_id=session.worker_id, worker_name=session.worker_name, reason=reason)
+        )
 
     async def _apply_declarations(self, hello: Hello) -> None:
         if not hello.declarations:
@@ -140,15 +182,26 @@ class WorkerStreams:
     async def _adopt(self, session: WorkerSession) -> None:
         """What the worker has goes on; what it was given and has not is lost with certainty."""
         reported = {report.attempt_id: report for report in session.hello.running}
+        ended_workers = frozenset(session.hello.ended_workers)
         effects = Effects()
         now_us = self._time.now_us()
         for attempt in list(self._ownership.memory.running.values()):
             if attempt.attempt_id in reported:
                 attempt.worker_id = session.worker_id
                 attempt.acknowledged = True
+                attempt.heartbeat_sequence = None
                 if attempt.cancel_requested:
                     session.post([Cancel(attempt.instance_id, attempt.attempt_id, attempt.cancel_reason)])
                 del reported[attempt.attempt_id]
+            elif attempt.worker_id in ended_workers:
+                lose_attempt(
+                    attempt,
+                    code="WORKER_LOST",
+                    message=f"worker {attempt.worker_name} is gone and its processes have ended",
+                    now_us=now_us,
+                    rng=self._rng,
+                    into=effects,
+                )
             elif attempt.worker_id == session.worker_id:
                 lose_attempt(
                     attempt,
@@ -191,7 +244,8 @@ class WorkerStreams:
     async def _receive(self, session: WorkerSession, messages: list[WorkerMessage]) -> None:
         for message in messages:
             if isinstance(message, Outcomes):
-                session.ledger.update(message.granted)
+                if session.ledger.update(message.granted):
+                    self._dispatch.wake()
                 self._outcomes.add(session.worker_id, message.items)
             elif isinstance(message, Heartbeat):
                 self._heartbeat(session, message)
@@ -200,7 +254,7 @@ class WorkerStreams:
             elif isinstance(message, Output):
                 self._output.add(message.chunks)
             elif isinstance(message, Draining):
-                session.in_rotation = False
+                session.is_leaving = True
             elif isinstance(message, Progress):
                 continue
             else:
@@ -208,6 +262,8 @@ class WorkerStreams:
 
     def _heartbeat(self, session: WorkerSession, message: Heartbeat) -> None:
         session.ledger.update(message.granted)
+        if not session.heartbeat_sequence:
+            self._date_attempts(session.worker_id, message.sequence)
         session.heartbeat_sequence = message.sequence
         session.heard_boot_us = self._clock.boot_us()
         if self._ownership.is_believed:
@@ -222,9 +278,8 @@ class WorkerStreams:
             )
         self._dispatch.wake()
 
-
-async def _refuse(
-    stream: NodeStream, code: str, message: str
-) -> tuple[WorkerSession | None, list[WorkerMessage]]:
-    await stream.send([Rejected(code, message)])
-    return None, []
+    def _date_attempts(self, worker_id: str, sequence: int) -> None:
+        """What a worker had before the first heartbeat of its stream was assigned under that one at most."""
+        for attempt in self._ownership.memory.running.values():
+            if attempt.worker_id == worker_id and attempt.heartbeat_sequence is None:
+                attempt.heartbeat_sequence = sequence

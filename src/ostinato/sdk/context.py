@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import logging
+import shutil
+import tempfile
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime
 from functools import cached_property
 from numbers import Real
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ostinato.core.failure.text import cut_text
@@ -68,9 +72,16 @@ class ContextBackend(Protocol):
         """Keep a line that the task logged through ``context.logger``."""
         ...
 
+    def scratch_directory(self) -> Path:
+        """The attempt's own directory, made when it is first asked for."""
+        ...
+
 
 class LocalBackend:
     """No worker: the function was called directly, as unit tests do. Log lines go to the root logger."""
+
+    def __init__(self) -> None:
+        self._scratch: Path | None = None
 
     def progress(self, fraction: float, text: str) -> None:
         return
@@ -83,6 +94,13 @@ class LocalBackend:
 
     def log(self, record: logging.LogRecord) -> None:
         logging.getLogger().handle(record)
+
+    def scratch_directory(self) -> Path:
+        if self._scratch is None:
+            self._scratch = Path(tempfile.mkdtemp(prefix="ostinato-"))
+            # Gone with the context, or with the program.
+            weakref.finalize(self, shutil.rmtree, self._scratch, ignore_errors=True)
+        return self._scratch
 
 
 class Context:
@@ -129,6 +147,14 @@ class Context:
     def cancelled(self) -> bool:
         """Whether somebody has asked this attempt to end."""
         return self._backend.is_cancelled()
+
+    @property
+    def scratch_directory(self) -> Path:
+        """Directory of this attempt alone, made when it is first asked for, removed when the attempt ends.
+
+        Raises ``OSError`` when it cannot be made.
+        """
+        return self._backend.scratch_directory()
 
     def raise_if_cancelled(self) -> None:
         """Raise ``TaskCancelled`` if somebody has asked this attempt to end."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Literal, TypedDict
+from typing import Literal, TypedDict, get_args
 
 import msgspec
 
@@ -12,7 +12,9 @@ from ostinato.control.apply import validate_definition
 from ostinato.control.names import did_you_mean
 from ostinato.core.definition import (
     ExecutorSpec,
+    Isolation,
     Overlap,
+    PythonSpec,
     TaskDefinition,
     TaskRef,
     decode_definition,
@@ -21,6 +23,7 @@ from ostinato.core.definition import (
 from ostinato.core.instants import parse_duration
 from ostinato.core.retry.policy import RetryPolicy, effective_policy
 from ostinato.core.schedule.trigger import CronTrigger, DateTrigger, IntervalTrigger, Trigger
+from ostinato.core.sizes import parse_size
 from ostinato.errors import UserError
 from ostinato.sdk.retry import Duration
 from ostinato.sdk.schedules import at, cron, every
@@ -34,7 +37,9 @@ class TaskOptions(TypedDict, total=False):
     instance has not ended. `labels` must be carried by the worker. `payload` is what fires run with, and the
     base of every submission. `queue_timeout` fails an instance that has found no worker in that time after it
     was due. `heartbeat_timeout` fails an attempt that has not called ``context.heartbeat()`` for so long.
-    `exclusive` ``relaxed`` lets an attempt finish although its worker has lost touch.
+    `exclusive` ``relaxed`` lets an attempt finish although its worker has lost touch. `isolation` ``process``
+    gives each attempt of a Python function a fresh process to itself. `memory_limit` (``"512MiB"``, or a
+    number of bytes) and `cpu_limit` (cores, as ``0.5``) bound an attempt; for Python functions they imply it.
     """
 
     cron: str | CronTrigger
@@ -53,6 +58,9 @@ class TaskOptions(TypedDict, total=False):
     queue_timeout: Duration | None
     heartbeat_timeout: Duration | None
     exclusive: Literal["strict", "relaxed"]
+    isolation: Isolation
+    memory_limit: str | int | None
+    cpu_limit: float | None
     description: str
 
 
@@ -88,6 +96,7 @@ def make_definition(
     for name in ("overlap", "queue_bound", "priority", "exclusive"):
         if name in said:
             changes[name] = said[name]
+    changes.update(_isolation_and_limits(said, executor))
     if "labels" in options:
         changes["labels"] = _labels(options["labels"])
     if "retry" in options:
@@ -126,6 +135,27 @@ def _duration(value: object, *, field: str) -> int:
     if not isinstance(value, str | int | float | timedelta):
         raise UserError("INVALID_DURATION", f"{value!r} is not a duration", field=field)
     return parse_duration(value, field=field)
+
+
+def _isolation_and_limits(said: Mapping[str, object], executor: ExecutorSpec) -> dict[str, object]:
+    changes = {name: said[name] for name in ("isolation", "cpu_limit") if name in said}
+    if changes.get("isolation", "shared") not in get_args(Isolation):
+        raise UserError(
+            "INVALID_VALUE",
+            f"{changes['isolation']!r} is not known",
+            field="isolation",
+            hint=f"one of {', '.join(get_args(Isolation))}",
+        )
+    if said.get("memory_limit") is not None:
+        changes["memory_limit_bytes"] = parse_size(said["memory_limit"], field="memory_limit")
+    is_limited = "memory_limit_bytes" in changes or changes.get("cpu_limit") is not None
+    if is_limited and "isolation" not in said and isinstance(executor, PythonSpec):
+        changes["isolation"] = "process"
+    cpu_limit = changes.get("cpu_limit")
+    if isinstance(cpu_limit, int) and not isinstance(cpu_limit, bool):
+        # As it is read back, so that 1 and 1.0 are the same version.
+        changes["cpu_limit"] = float(cpu_limit)
+    return changes
 
 
 def _policy(retry: object) -> RetryPolicy:

@@ -234,15 +234,16 @@ class Signature:
         return encode_result(value, limit_bytes=RESULT_BYTES_MAX)
 
     def decode_result(self, result: bytes) -> object:
-        """The returned value as its annotated type; as plain JSON where it does not fit the annotation."""
+        """The returned value as its annotated type; as plain JSON where the annotation does not fit it."""
         plain = decode_json(result, field="result")
         if self._result_kind is UNCHECKED:
             return plain
         try:
-            return from_plain(plain, self._result_kind, field="result")
+            rebuilt = from_plain(plain, self._result_kind, field="result")
         except UserError:
             # The function returned something else than it says. What it returned is still the result.
             return plain
+        return plain if _is_rounded(plain, rebuilt) else rebuilt
 
     def _bad_argument(self, name: str, message: str) -> UserError:
         hint = did_you_mean(name, self.arguments) if name not in self.arguments else ""
@@ -252,3 +253,15 @@ class Signature:
 
     def _refusal(self, message: str, field: str, *, hint: str = "") -> UserError:
         return UserError("INVALID_VALUE", message, subject=self._subject, field=field, hint=hint)
+
+
+def _is_rounded(plain: object, rebuilt: object) -> bool:
+    """Whether an integer became another number where the annotation says float, as 2**53 + 1 does (C161)."""
+    if isinstance(plain, int):
+        return isinstance(rebuilt, float) and rebuilt != plain
+    if isinstance(plain, list) and isinstance(rebuilt, list | tuple):
+        return any(map(_is_rounded, plain, rebuilt))
+    if isinstance(plain, dict):
+        parts = rebuilt.values() if isinstance(rebuilt, dict) else [getattr(rebuilt, n, None) for n in plain]
+        return any(map(_is_rounded, plain.values(), parts))
+    return False

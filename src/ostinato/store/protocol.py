@@ -97,6 +97,14 @@ class Store(Protocol):
         """Raise the node's counter; False when its row is gone (it has been declared dead)."""
         ...
 
+    async def owns_by_lock(self, node_id: str) -> bool:
+        """Whether the node owns its partitions whatever becomes of its renewals; asked when one has failed.
+
+        True only where a lock that no other node can take while this process lives says so, together with
+        a read of the node's row. Always False where others judge a node by its counter.
+        """
+        ...
+
     async def remove_node(self, node_id: str) -> None:
         """Clean stop: delete the row and release its partitions in one transaction; idempotent."""
         ...

@@ -109,6 +109,7 @@ class InlineExecutor:
         if self._running.pop(finished.attempt_id, None) is None:
             return
         attempt.cancel_kill()
+        attempt.run.remove_scratch()
         last_beat = attempt.run.last_beat()
         if last_beat is not None:
             self._sink.beat([last_beat])
@@ -133,7 +134,12 @@ class _InlineAttempt:
         self._sink = sink
         self.capture = OutputCapture(start.assignment)
         self.run = AttemptRun(
-            RunItem(start.assignment, start.spec.executor.call, start.spec.timeout_us),
+            RunItem(
+                start.assignment,
+                start.spec.executor.call,
+                start.spec.timeout_us,
+                lease_ends_us=start.lease_ends_us,
+            ),
             clock=clock,
             send_beat=self._on_beat,
             write_log=lambda data: self.capture.write("log", data),
@@ -149,7 +155,8 @@ class _InlineAttempt:
         if isinstance(prepared, AttemptFinished):
             return prepared
         callee, call = prepared
-        self.run.begin()
+        if (refused := self.run.begin()) is not None:
+            return refused
         try:
             with running_in(context):
                 value = callee.function(*call.args, **call.kwargs)

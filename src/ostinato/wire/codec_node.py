@@ -7,7 +7,7 @@ from typing import assert_never
 
 import msgspec
 
-from ostinato.core.definition import ExecutorSpec, TaskRef
+from ostinato.core.definition import ExecutorSpec, Isolation, TaskRef
 from ostinato.wire.codec_checks import ITEM_BYTES_OVERHEAD, Part, cut, malformed, require
 from ostinato.wire.generated import worker_pb2 as pb
 from ostinato.wire.messages import (
@@ -21,6 +21,7 @@ from ostinato.wire.messages import (
     Rejected,
     Specs,
     TaskSpec,
+    TreeEndedRecorded,
     Welcome,
 )
 
@@ -69,7 +70,10 @@ def write(message: NodeMessage, target: pb.NodeMessage) -> None:
         case Cancel():
             target.cancel.MergeFrom(
                 pb.Cancel(
-                    instance_id=message.instance_id, attempt_id=message.attempt_id, reason=message.reason
+                    instance_id=message.instance_id,
+                    attempt_id=message.attempt_id,
+                    reason=message.reason,
+                    is_timeout=message.is_timeout,
                 )
             )
         case Welcome():
@@ -86,6 +90,8 @@ def write(message: NodeMessage, target: pb.NodeMessage) -> None:
         case Drain():
             target.drain.SetInParent()
             target.drain.reason = message.reason
+        case TreeEndedRecorded():
+            target.tree_ended_recorded.SetInParent()
         case _:
             assert_never(message)
 
@@ -109,6 +115,7 @@ def _write_assignments(message: Assignments, target: pb.Assignments) -> None:
             fire_us=item.fire_us,
             shard=item.shard,
             shard_total=item.shard_total,
+            partition=item.partition,
         )
 
 
@@ -121,6 +128,9 @@ def _spec(spec: TaskSpec) -> pb.TaskSpec:
         grace_us=spec.grace_us,
         heartbeat_timeout_us=spec.heartbeat_timeout_us,
         exclusive=spec.exclusive,
+        isolation=spec.isolation,
+        memory_limit_bytes=spec.memory_limit_bytes,
+        cpu_limit=spec.cpu_limit,
     )
 
 
@@ -172,7 +182,18 @@ def _read_spec(source: pb.TaskSpec) -> TaskSpec:
             source.heartbeat_timeout_us if source.HasField("heartbeat_timeout_us") else None
         ),
         exclusive=source.exclusive,
+        isolation=_isolation(source.isolation),
+        memory_limit_bytes=source.memory_limit_bytes if source.HasField("memory_limit_bytes") else None,
+        cpu_limit=source.cpu_limit if source.HasField("cpu_limit") else None,
     )
+
+
+def _isolation(text: str) -> Isolation:
+    if text in ("", "shared"):
+        return "shared"
+    if text == "process":
+        return "process"
+    raise malformed("specs", f"isolation is {text!r}, not one of shared, process")
 
 
 def _read_assignments(message: pb.NodeMessage) -> Assignments:
@@ -194,6 +215,7 @@ def _read_assignment(source: pb.Assignment) -> Assignment:
         fire_us=source.fire_us if source.HasField("fire_us") else None,
         shard=source.shard,
         shard_total=source.shard_total,
+        partition=source.partition,
     )
     _require_assignment(assignment)
     return assignment
@@ -228,7 +250,7 @@ def _require_assignment(assignment: Assignment) -> None:
 def _read_cancel(message: pb.NodeMessage) -> Cancel:
     source = message.cancel
     require("cancel", instance_id=source.instance_id, attempt_id=source.attempt_id)
-    return Cancel(source.instance_id, source.attempt_id, source.reason)
+    return Cancel(source.instance_id, source.attempt_id, source.reason, source.is_timeout)
 
 
 def _read_heartbeat_acknowledged(message: pb.NodeMessage) -> HeartbeatAcknowledged:
@@ -244,6 +266,10 @@ def _read_drain(message: pb.NodeMessage) -> Drain:
     return Drain(message.drain.reason)
 
 
+def _read_tree_ended_recorded(message: pb.NodeMessage) -> TreeEndedRecorded:
+    return TreeEndedRecorded()
+
+
 _READERS: dict[str, Callable[[pb.NodeMessage], NodeMessage]] = {
     "welcome": _read_welcome,
     "rejected": _read_rejected,
@@ -253,6 +279,7 @@ _READERS: dict[str, Callable[[pb.NodeMessage], NodeMessage]] = {
     "heartbeat_acknowledged": _read_heartbeat_acknowledged,
     "outcomes_acknowledged": _read_outcomes_acknowledged,
     "drain": _read_drain,
+    "tree_ended_recorded": _read_tree_ended_recorded,
 }
 
 

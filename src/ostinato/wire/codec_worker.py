@@ -10,17 +10,20 @@ import msgspec
 from ostinato.core.definition import TaskRef
 from ostinato.core.failure.failure import Failure
 from ostinato.core.model import Outcome, OutputChunk
+from ostinato.core.secret import Secret
 from ostinato.wire.codec_checks import ITEM_BYTES_OVERHEAD, Part, cut, malformed, require, text_bytes
 from ostinato.wire.generated import worker_pb2 as pb
 from ostinato.wire.messages import (
     Accepted,
     Draining,
+    GuardianHello,
     Heartbeat,
     Hello,
     Outcomes,
     Output,
     Progress,
     RunningReport,
+    TreeEnded,
     WorkerMessage,
 )
 
@@ -78,6 +81,20 @@ def write(message: WorkerMessage, target: pb.WorkerMessage) -> None:
             target.draining.reason = message.reason
         case Hello():
             _write_hello(message, target.hello)
+        case GuardianHello():
+            target.guardian_hello.MergeFrom(
+                pb.GuardianHello(
+                    protocol=message.protocol,
+                    worker_id=message.worker_id,
+                    worker_name=message.worker_name,
+                    token=message.token,
+                )
+            )
+        case TreeEnded():
+            target.tree_ended.MergeFrom(
+                pb.TreeEnded(heartbeat_sequence=message.heartbeat_sequence, reason=message.reason)
+            )
+            target.tree_ended.SetInParent()
         case _:
             assert_never(message)
 
@@ -102,6 +119,7 @@ def _write_hello(message: Hello, target: pb.Hello) -> None:
             problems=message.problems,
             declarations=message.declarations,
             granted=message.granted,
+            ended_workers=message.ended_workers,
         )
     )
 
@@ -157,7 +175,7 @@ def _read_hello(message: pb.WorkerMessage) -> Hello:
         protocol=source.protocol,
         worker_id=source.worker_id,
         worker_name=source.worker_name,
-        token=source.token,
+        token=Secret(source.token),
         labels=dict(source.labels),
         capacity=dict(source.capacity),
         tasks=[TaskRef(ref.namespace, ref.name) for ref in source.tasks],
@@ -166,6 +184,7 @@ def _read_hello(message: pb.WorkerMessage) -> Hello:
         problems=list(source.problems),
         declarations=list(source.declarations),
         granted=dict(source.granted),
+        ended_workers=list(source.ended_workers),
     )
 
 
@@ -242,6 +261,23 @@ def _read_draining(message: pb.WorkerMessage) -> Draining:
     return Draining(message.draining.reason)
 
 
+def _read_guardian_hello(message: pb.WorkerMessage) -> GuardianHello:
+    source = message.guardian_hello
+    require("guardian_hello", protocol=source.protocol, worker_id=source.worker_id)
+    return GuardianHello(
+        protocol=source.protocol,
+        worker_id=source.worker_id,
+        worker_name=source.worker_name,
+        token=Secret(source.token),
+    )
+
+
+def _read_tree_ended(message: pb.WorkerMessage) -> TreeEnded:
+    source = message.tree_ended
+    sequence = source.heartbeat_sequence if source.HasField("heartbeat_sequence") else None
+    return TreeEnded(sequence, source.reason)
+
+
 _READERS: dict[str, Callable[[pb.WorkerMessage], WorkerMessage]] = {
     "hello": _read_hello,
     "heartbeat": _read_heartbeat,
@@ -250,6 +286,8 @@ _READERS: dict[str, Callable[[pb.WorkerMessage], WorkerMessage]] = {
     "output": _read_output,
     "progress": _read_progress,
     "draining": _read_draining,
+    "guardian_hello": _read_guardian_hello,
+    "tree_ended": _read_tree_ended,
 }
 
 

@@ -7,12 +7,10 @@ import errno
 import socket
 from urllib.parse import unquote
 
-import grpc
-import grpc.aio
-
 from ostinato.core.instants import SECOND
 from ostinato.errors import ConflictError, OstinatoError, UserError
 from ostinato.wire.codec import decode_worker, encode_node
+from ostinato.wire.grpc_library import grpc
 from ostinato.wire.grpc_stream import (
     ACCEPTED_METADATA,
     CHANNEL_OPTIONS,
@@ -24,6 +22,7 @@ from ostinato.wire.grpc_stream import (
 from ostinato.wire.messages import NodeMessage, WorkerMessage
 from ostinato.wire.protocol import StreamHandler
 from ostinato.wire.streams import run_handler
+from ostinato.wire.tls import NodeTls
 
 _SERVER_OPTIONS: list[tuple[str, int]] = [
     *CHANNEL_OPTIONS,
@@ -41,10 +40,11 @@ _PORT_MAX = 65_535
 
 
 class GrpcNodeTransport:
-    """Listens on `bind`, ``host:port`` or ``[v6]:port``; port 0 takes a free one."""
+    """Listens on `bind`, ``host:port`` or ``[v6]:port``; port 0 takes a free one. `tls`: speak TLS alone."""
 
-    def __init__(self, bind: str) -> None:
+    def __init__(self, bind: str, *, tls: NodeTls | None = None) -> None:
         self._bind = bind
+        self._tls = tls
         self._server: grpc.aio.Server | None = None
         self._handler: StreamHandler | None = None
         self._streams: set[GrpcStream[NodeMessage, WorkerMessage]] = set()
@@ -67,7 +67,10 @@ class GrpcNodeTransport:
             )
         )
         try:
-            port = server.add_insecure_port(self._bind)
+            if self._tls is None:
+                port = server.add_insecure_port(self._bind)
+            else:
+                port = server.add_secure_port(self._bind, self._tls.credentials())
         except RuntimeError:
             await server.stop(None)
             raise _bind_refusal(self._bind) or _port_in_use(self._bind) from None

@@ -13,13 +13,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Generic, Protocol, TypeVar
 
-import grpc
-import grpc.aio
-
 from ostinato.core.instants import SECOND
 from ostinato.errors import UnavailableError
 from ostinato.wire.bounded_queue import BoundedQueue, QueueClosedError
 from ostinato.wire.codec_checks import FRAME_BYTES_MAX, FRAME_BYTES_TARGET
+from ostinato.wire.grpc_library import grpc
 from ostinato.wire.streams import CLOSED_HERE, connection_closed
 
 METHOD = "/ostinato.v1.WorkerService/Session"

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from ostinato.core.definition import ExecutorSpec, TaskRef
+from ostinato.core.definition import ExecutorSpec, Isolation, TaskRef
 from ostinato.core.model import Outcome, OutputChunk
 
 #: Raised when a change cannot be understood by the older side.
@@ -51,6 +51,8 @@ class Hello(msgspec.Struct, kw_only=True):
     declarations: list[bytes] = []
     #: Cumulative grants per pool, see ``Heartbeat``.
     granted: dict[str, int] = {}
+    #: Earlier workers that are gone with all of their processes, as their guardians have left word here.
+    ended_workers: list[str] = []
 
 
 class Heartbeat(msgspec.Struct):
@@ -99,6 +101,29 @@ class Draining(msgspec.Struct):
     reason: str
 
 
+class GuardianHello(msgspec.Struct):
+    """First message of the stream of a worker's guardian, which speaks where the supervisor cannot."""
+
+    protocol: int
+    #: Of the worker whose tree it guards.
+    worker_id: str
+    worker_name: str
+    token: str = ""
+
+
+class TreeEnded(msgspec.Struct):
+    """A guardian has ended processes of tasks; what it brought of outcomes came before.
+
+    `heartbeat_sequence` is the newest heartbeat whose lease it enforced: every process of a strict Python or
+    shell attempt that was assigned under that one or an older one has ended. None: the supervisor is gone,
+    and with it everything that the worker had.
+    """
+
+    heartbeat_sequence: int | None
+    #: For people.
+    reason: str
+
+
 # ── node → worker ─────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -128,6 +153,9 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
     grace_us: int
     heartbeat_timeout_us: int | None
     exclusive: str
+    isolation: Isolation = "shared"
+    memory_limit_bytes: int | None = None
+    cpu_limit: float | None = None
 
 
 class Specs(msgspec.Struct):
@@ -152,6 +180,8 @@ class Assignment(msgspec.Struct, kw_only=True):
     fire_us: int | None = None
     shard: int = 0
     shard_total: int = 1
+    #: The lease of this partition is the attempt's.
+    partition: int = 0
 
 
 class Assignments(msgspec.Struct):
@@ -162,11 +192,15 @@ class Assignments(msgspec.Struct):
 
 
 class Cancel(msgspec.Struct, frozen=True):
-    """End an attempt: cooperatively, then hard after its grace."""
+    """End an attempt: cooperatively, then hard after its grace.
+
+    `is_timeout`: because it is far beyond its time-out, which the worker should have enforced itself.
+    """
 
     instance_id: str
     attempt_id: str
     reason: str
+    is_timeout: bool = False
 
 
 class HeartbeatAcknowledged(msgspec.Struct):
@@ -189,7 +223,21 @@ class Drain(msgspec.Struct):
     reason: str
 
 
-WorkerMessage: TypeAlias = Hello | Heartbeat | Accepted | Outcomes | Output | Progress | Draining
+class TreeEndedRecorded(msgspec.Struct):
+    """What a ``TreeEnded`` frees is committed: the guardian has nothing left to say."""
+
+
+WorkerMessage: TypeAlias = (
+    Hello | Heartbeat | Accepted | Outcomes | Output | Progress | Draining | GuardianHello | TreeEnded
+)
 NodeMessage: TypeAlias = (
-    Welcome | Rejected | Specs | Assignments | Cancel | HeartbeatAcknowledged | OutcomesAcknowledged | Drain
+    Welcome
+    | Rejected
+    | Specs
+    | Assignments
+    | Cancel
+    | HeartbeatAcknowledged
+    | OutcomesAcknowledged
+    | Drain
+    | TreeEndedRecorded
 )

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from ostinato.core.definition import ExecutorSpec, HttpSpec, Pool, PythonSpec
+from ostinato.core.definition import ExecutorSpec, Pool
 from ostinato.core.failure.failure import Failure, safe_failure
 from ostinato.core.instants import format_duration
 from ostinato.core.model import Outcome
 from ostinato.core.payload import RESULT_BYTES_MAX
 from ostinato.wire.messages import Assignment, RunningReport, TaskSpec
-from ostinato.worker.executors.protocol import AttemptFinished, Executor, StopReason
-
-
-def pool_of(executor: ExecutorSpec) -> Pool:
-    """Pool of slots that an attempt with this executor occupies, as ``TaskDefinition.pool`` says it."""
-    if isinstance(executor, PythonSpec):
-        return "async" if executor.is_async else "process"
-    return "async" if isinstance(executor, HttpSpec) else "process"
+from ostinato.worker.executors.protocol import AttemptFinished, AttemptStart, Executor, StopReason
 
 
 def kind_of(executor: ExecutorSpec) -> str:
@@ -30,22 +23,27 @@ class RunningAttempt:
         "assignment",
         "cancel_reason",
         "executor",
+        "is_lease_over",
         "last_beat_boot_us",
         "pool",
         "spec",
+        "start",
         "stop_reason",
         "stopped_us",
     )
 
-    def __init__(self, assignment: Assignment, spec: TaskSpec, *, pool: Pool, executor: Executor) -> None:
-        self.assignment = assignment
-        self.spec = spec
+    def __init__(self, start: AttemptStart, *, pool: Pool, executor: Executor) -> None:
+        self.start = start
+        self.assignment = start.assignment
+        self.spec: TaskSpec = start.spec
         self.pool = pool
         self.executor = executor
         self.stop_reason: StopReason | None = None
         self.stopped_us = 0
         self.cancel_reason = ""
         self.last_beat_boot_us = 0
+        #: It has been told to end because of its lease, for whatever reason it may have been told before.
+        self.is_lease_over = False
 
     @property
     def report(self) -> RunningReport:
@@ -57,7 +55,8 @@ def outcome_of(attempt: RunningAttempt, finished: AttemptFinished) -> Outcome:
     """What the scheduler is told of an ended attempt.
 
     A result counts if the attempt had it before it was stopped. Otherwise a stop decides what the end means,
-    whatever the attempt still reported. What never ran when the worker drains is handed back unstarted.
+    whatever the attempt still reported. What never ran when the worker drains is handed back unstarted, as is
+    what was refused just before its start.
     """
     assignment = attempt.assignment
     outcome = Outcome(
@@ -68,7 +67,9 @@ def outcome_of(attempt: RunningAttempt, finished: AttemptFinished) -> Outcome:
         finished_us=finished.finished_us,
     )
     was_first = finished.result is not None and finished.finished_us <= attempt.stopped_us
-    if attempt.stop_reason is not None and not was_first:
+    if finished.refused:
+        outcome.unstarted_reason = finished.refused
+    elif attempt.stop_reason is not None and not was_first:
         if finished.started_us is None and attempt.stop_reason is StopReason.DRAIN:
             outcome.unstarted_reason = "the worker drains"
         else:

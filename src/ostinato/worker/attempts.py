@@ -7,13 +7,13 @@ through it (it is their ``EventSink``), and what the node must hear goes to the 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from ostinato.clock import Clock
-from ostinato.core.definition import TaskRef
+from ostinato.core.definition import TaskRef, pool_of
 from ostinato.core.model import Outcome, OutputChunk
 from ostinato.wire.messages import Assignment, Assignments, Cancel, Progress, RunningReport, TaskSpec
-from ostinato.worker.attempt import RunningAttempt, kind_of, outcome_of, pool_of, refusal
+from ostinato.worker.attempt import RunningAttempt, kind_of, outcome_of, refusal
 from ostinato.worker.credits import Credits
 from ostinato.worker.deadlines import Deadline, DeadlineHeap, DeadlineKind
 from ostinato.worker.executors.protocol import (
@@ -48,6 +48,8 @@ class Attempts:
         self._on_deadline = on_deadline
         self._specs: dict[tuple[TaskRef, int], TaskSpec] = {}
         self._running: dict[str, RunningAttempt] = {}
+        #: Running attempts that depend on a lease, by partition.
+        self._strict: dict[int, dict[str, RunningAttempt]] = {}
         self._deadlines = DeadlineHeap(self._running.__contains__)
         self._refusal_reason = ""
         #: Set while nothing runs.
@@ -82,8 +84,9 @@ class Attempts:
         self._outbox.accept([assignment.attempt_id for assignment in message.items])
         starts: dict[str, list[AttemptStart]] = {}
         refused: list[Outcome] = []
+        extended: set[int] = set()
         boot_us, wall_us = self._clock.boot_us(), self._clock.wall_us()
-        stale = not self._lease.covers_assignment(message.heartbeat_sequence, boot_us)
+        stale = not self._lease.covers(message.heartbeat_sequence, boot_us)
         for assignment in message.items:
             attempt_id = assignment.attempt_id
             if attempt_id in self._running or self._outbox.holds(attempt_id):
@@ -94,30 +97,46 @@ class Attempts:
             if reason or spec is None:
                 refused.append(refusal(assignment, reason=reason, now_us=wall_us))
                 continue
-            kind = kind_of(spec.executor)
-            executor = self._executors[kind]
-            self._running[attempt_id] = RunningAttempt(
-                assignment, spec, pool=pool_of(spec.executor), executor=executor
-            )
-            deadline_us = None if spec.timeout_us is None else wall_us + spec.timeout_us
-            starts.setdefault(kind, []).append(AttemptStart(assignment, spec, deadline_us))
+            if self._lease.assigned(assignment.partition, message.heartbeat_sequence):
+                extended.add(assignment.partition)
+            start = self._take(assignment, spec, wall_us=wall_us)
+            starts.setdefault(kind_of(spec.executor), []).append(start)
         if refused:
             self._outbox.add_outcomes(refused)
         if starts:
             self.is_idle.clear()
-            self._watch_lease()
+            self.lease_extended(extended)
         for kind, items in starts.items():
             self._executors[kind].start(items)
+
+    def _take(self, assignment: Assignment, spec: TaskSpec, *, wall_us: int) -> AttemptStart:
+        """Enter an accepted assignment in the tables."""
+        deadline_us = None if spec.timeout_us is None else wall_us + spec.timeout_us
+        start = AttemptStart(assignment, spec, deadline_us)
+        attempt = RunningAttempt(
+            start,
+            pool=pool_of(spec.executor, spec.isolation),
+            executor=self._executors[kind_of(spec.executor)],
+        )
+        self._running[assignment.attempt_id] = attempt
+        if spec.exclusive == "strict":
+            partition = assignment.partition
+            self._strict.setdefault(partition, {})[assignment.attempt_id] = attempt
+            start.lease_ends_us = self._lease.ends_us(partition)
+            stop_us = self._lease.stop_us(partition, spec.grace_us)
+            if stop_us is not None:
+                self._on_deadline(stop_us)
+        return start
 
     def _reason_to_refuse(self, assignment: Assignment, spec: TaskSpec | None, *, stale: bool) -> str:
         """Why an assignment is not started; empty, and a slot taken, if it is."""
         if spec is None:
             return f"the worker was not told of version {assignment.version} of {assignment.ref}"
-        kind, pool = kind_of(spec.executor), pool_of(spec.executor)
+        kind, pool = kind_of(spec.executor), pool_of(spec.executor, spec.isolation)
         # Taken first: what arrives has used up a grant, and giving it back grants it again.
         if not self._credits.take(pool):
             return f"the worker has no free slot in its {pool} pool"
-        reason = self._refusal_reason
+        reason = self._refusal_reason or self._credits.pause_reason
         if not reason and kind not in self._executors:
             reason = f"the worker has no executor for {kind} tasks"
         if not reason and stale:
@@ -129,15 +148,16 @@ class Attempts:
     def _take_repeated(self, assignment: Assignment) -> None:
         """The node has spent a credit on what is here already."""
         spec = self._specs.get((assignment.ref, assignment.version))
-        if spec is not None and self._credits.take(pool_of(spec.executor)):
-            self._credits.give_back(pool_of(spec.executor))
+        if spec is not None and self._credits.take(pool_of(spec.executor, spec.isolation)):
+            self._credits.give_back(pool_of(spec.executor, spec.isolation))
 
     def cancel(self, message: Cancel) -> None:
         """Somebody wants the attempt to end; one that has ended is reported as it ended."""
         attempt = self._running.get(message.attempt_id)
         if attempt is not None:
+            reason = StopReason.TIMEOUT if message.is_timeout else StopReason.CANCELLED
             attempt.cancel_reason = message.reason
-            self._stop(attempt, StopReason.CANCELLED, grace_us=attempt.spec.grace_us)
+            self._stop(attempt, reason, grace_us=attempt.spec.grace_us)
 
     # ── limits ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -170,33 +190,37 @@ class Attempts:
             self._deadlines.push(silent_until_us, deadline.attempt_id, kind=DeadlineKind.HEARTBEAT)
 
     def _stop_unleased(self, now_us: int) -> int | None:
-        """Stop strict attempts that the lease no longer covers; returns when the next one would be."""
-        check_us = self._lease.check_us
-        if check_us is None or not self._running:
-            return None
-        if check_us > now_us:
-            return check_us
+        """Stop strict attempts that their lease no longer covers; returns when the next one would be."""
         later: list[int] = []
-        for attempt in list(self._running.values()):
-            stop_us = self._lease.stop_us(attempt.spec.grace_us)
-            if stop_us is None or attempt.spec.exclusive != "strict" or attempt.stop_reason is not None:
+        for partition in list(self._strict):
+            check_us = self._lease.check_us(partition)
+            if check_us is not None and check_us > now_us:
+                later.append(check_us)
                 continue
-            if stop_us <= now_us:
+            for attempt in list(self._strict.get(partition, {}).values()):
+                stop_us = self._lease.stop_us(partition, attempt.spec.grace_us)
+                if stop_us is None or attempt.is_lease_over:
+                    continue
+                if stop_us > now_us:
+                    later.append(stop_us)
+                    continue
+                # Also one that was told to end before: its own grace may reach beyond the lease.
+                attempt.is_lease_over = True
                 grace_us = self._lease.grace_us(attempt.spec.grace_us)
                 self._stop(attempt, StopReason.LEASE_ENDED, grace_us=grace_us)
-            else:
-                later.append(stop_us)
         return min(later, default=None)
 
-    def _watch_lease(self) -> None:
-        check_us = self._lease.check_us
-        if check_us is not None:
-            self._on_deadline(check_us)
-
-    def lease_extended(self) -> None:
-        """The lease moved; attempts that are covered again are watched at its new end."""
-        if self._running:
-            self._watch_lease()
+    def lease_extended(self, partitions: Iterable[int]) -> None:
+        """The leases of partitions moved; what they cover is watched at their new ends."""
+        for partition in partitions:
+            strict = self._strict.get(partition)
+            if not strict:
+                continue
+            ends_us, check_us = self._lease.ends_us(partition), self._lease.check_us(partition)
+            for attempt in strict.values():
+                attempt.start.lease_ends_us = ends_us
+            if check_us is not None:
+                self._on_deadline(check_us)
 
     def _stop(self, attempt: RunningAttempt, reason: StopReason, *, grace_us: int) -> None:
         if attempt.stop_reason is None:
@@ -230,11 +254,27 @@ class Attempts:
             attempt = self._running.pop(finished.attempt_id, None)
             if attempt is not None:
                 self._credits.give_back(attempt.pool)
+                self._leave_lease(attempt, finished)
                 outcomes.append(outcome_of(attempt, finished))
         if outcomes:
             self._outbox.add_outcomes(outcomes)
         if not self._running:
             self.is_idle.set()
+
+    def _leave_lease(self, attempt: RunningAttempt, finished: AttemptFinished) -> None:
+        """An attempt that died after its lease's stop time died of it: the guardian may have been first."""
+        assignment = attempt.assignment
+        strict = self._strict.get(assignment.partition, {})
+        if strict.pop(assignment.attempt_id, None) is None:
+            return
+        if not strict:
+            del self._strict[assignment.partition]
+        stop_us = self._lease.stop_us(assignment.partition, attempt.spec.grace_us)
+        if attempt.stop_reason is not None or finished.result is not None or stop_us is None:
+            return
+        stopped_us = self._clock.wall_us() - self._clock.boot_us() + stop_us
+        if finished.finished_us >= stopped_us:
+            attempt.stop_reason, attempt.stopped_us = StopReason.LEASE_ENDED, stopped_us
 
     def output(self, chunks: Sequence[OutputChunk]) -> None:
         """Pass on what attempts wrote."""

@@ -5,47 +5,70 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import Protocol
 
 from ostinato.core.failure.failure import Failure, safe_failure
-from ostinato.worker.process_tree import TreeProcess, find_tree, kill_tree, open_handle, start_ticks_of
+from ostinato.worker.process_tree import Family, Tree, TreeProcess, find_trees, kill_trees, open_handle
+
+
+class Keeper(Protocol):
+    """Who started a child, and is its parent."""
+
+    def family(self) -> Family:
+        """All trees under the same subreaper."""
+        ...
+
+    def release(self, pid: int) -> None:
+        """The tree of an exited child is gone; its pid may be given to somebody else."""
+        ...
 
 
 class ChildProcess:
-    """A started child, the leader of a session of its own. `exited` is done once it has been reaped."""
+    """A started child, the leader of a session of its own."""
 
-    def __init__(self, popen: subprocess.Popen[bytes], marker: str) -> None:
+    def __init__(self, tree: Tree, *, keeper: Keeper) -> None:
         self._loop = asyncio.get_running_loop()
-        self._popen = popen
-        self._marker = marker
-        self._handle = -1
-        self._root = TreeProcess(popen.pid, start_ticks_of(popen.pid))
+        self.tree = tree
+        self._keeper = keeper
+        self._is_released = False
         #: Its return code: the exit status, or minus the signal that ended it.
         self.exited: asyncio.Future[int] = self._loop.create_future()
-        self._watch()
+        #: What its end means where its return code does not tell: it was ended by the worker's own doing.
+        self.fate: Failure | None = None
 
     @property
     def pid(self) -> int:
-        return self._popen.pid
+        return self.tree.root.pid
 
     def signal_group(self, number: signal.Signals) -> None:
-        """Signal the child's process group, unless the child has already been reaped."""
-        if self._popen.returncode is None:
+        """Signal the child's process group, unless the child has been released."""
+        if not self._is_released:
             # Not reaped, so the pid is still its own and the group's.
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, number)
 
     async def kill_tree(self) -> None:
-        """Kill the child and everything that came from it, and return when all of it is gone."""
-        self.signal_group(signal.SIGKILL)
-        await self._loop.run_in_executor(None, kill_tree, self._root, self._marker)
+        """Kill the child and everything that came from it, and return when all of it is gone; idempotent."""
+        if not self.tree.is_subreaper:
+            # A subreaper must live until its tree has been looked at: it has what hides from other marks.
+            self.signal_group(signal.SIGKILL)
+        await self._loop.run_in_executor(None, kill_trees, [self.tree], self._keeper.family())
         await asyncio.shield(self.exited)
+        if not self._is_released:
+            self._is_released = True
+            self._keeper.release(self.pid)
 
-    async def tree(self) -> list[TreeProcess]:
+    async def members(self) -> list[TreeProcess]:
         """What lives of the child's tree."""
-        return await self._loop.run_in_executor(None, find_tree, self._root, self._marker)
+        return await self._loop.run_in_executor(None, find_trees, [self.tree], self._keeper.family())
+
+    def failure_of_exit(self, return_code: int, *, what: str) -> Failure:
+        """What its end means to an attempt in it, unless the attempt was to be ended."""
+        if self.fate is not None:
+            return self.fate
+        return exit_failure(return_code, what=what)
 
     async def wait_for_one(self, members: Sequence[TreeProcess]) -> None:
         """Return once one of `members` has ended."""
@@ -64,54 +87,10 @@ class ChildProcess:
                 self._loop.remove_reader(handle)
                 os.close(handle)
 
-    def _watch(self) -> None:
-        if hasattr(os, "pidfd_open"):
-            self._handle = os.pidfd_open(self.pid)
-            self._loop.add_reader(self._handle, self._on_exit)
-        else:
-            waiting = self._loop.run_in_executor(None, self._popen.wait)
-            waiting.add_done_callback(lambda done: self._reaped(done.result()))
-
-    def _on_exit(self) -> None:
-        self._loop.remove_reader(self._handle)
-        os.close(self._handle)
-        self._reaped(self._popen.wait())
-
-    def _reaped(self, return_code: int) -> None:
-        if not self.exited.done():
-            self.exited.set_result(return_code)
-
 
 def _set_once(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)
-
-
-def start_child(
-    command: Sequence[str],
-    *,
-    env: Mapping[str, str],
-    marker: str,
-    directory: str | None = None,
-    stdout: int,
-    stderr: int,
-    pass_fds: Sequence[int] = (),
-) -> ChildProcess:
-    """Start `command` in a session of its own, with nothing on its standard input.
-
-    `env` must hold the marker. Raises ``OSError`` and ``ValueError`` as ``subprocess.Popen`` does.
-    """
-    popen = subprocess.Popen(
-        list(command),
-        env=dict(env),
-        cwd=directory,
-        stdin=subprocess.DEVNULL,
-        stdout=stdout,
-        stderr=stderr,
-        pass_fds=tuple(pass_fds),
-        start_new_session=True,
-    )
-    return ChildProcess(popen, marker)
 
 
 class PipeReader:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 
+from ostinato.control.names import validate_label_value, validate_name
 from ostinato.core.instants import SECOND
 from ostinato.errors import UserError
 
@@ -14,7 +15,7 @@ POOLS = ("process", "async")
 
 
 class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of one worker. Raises ``INVALID_SETTING`` from `validate`.
+    """Settings of one worker. `validate` raises ``INVALID_SETTING``, or as names and labels do (C157).
 
     `app` names what declares the tasks, ``module:attr`` or ``path.py[:attr]``, several separated by commas;
     None for a worker that runs shell and http tasks only. `capacity` gives the slots of each pool.
@@ -37,6 +38,11 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
         """The same configuration, once it has been found usable."""
         if not self.worker_name:
             raise UserError("INVALID_SETTING", "a worker needs a name", field="worker_name")
+        # It is stored with every attempt, and shown.
+        validate_label_value(self.worker_name, field="worker_name")
+        for name, value in self.labels.items():
+            validate_name(name, field="labels")
+            validate_label_value(value, field=f"labels.{name}")
         if not self.scheduler:
             raise UserError(
                 "INVALID_SETTING", "no scheduler is given", field="scheduler", hint="such as 127.0.0.1:8641"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from random import Random
 
 from ostinato.clock import Clock
@@ -36,6 +37,7 @@ from ostinato.worker.known_tasks import KnownTasks
 from ostinato.worker.lease_guard import LeaseGuard
 from ostinato.worker.outbox import Outbox
 from ostinato.worker.sending import send_what_fits
+from ostinato.worker.spool import Spool
 from ostinato.worker.waiting import within
 
 _log = logging.getLogger("ostinato.worker")
@@ -69,6 +71,8 @@ class Connection:
         executors: Sequence[str],
         on_drain: Callable[[str], None],
         is_connected: asyncio.Event,
+        on_leases_moved: Callable[[], None],
+        spool: Spool | None = None,
     ) -> None:
         self._config = config
         self._worker_id = worker_id
@@ -83,10 +87,14 @@ class Connection:
         self._executors = list(executors)
         self._on_drain = on_drain
         self._sequence = 0
+        #: When a heartbeat of this stream was last acknowledged, or the stream welcomed (boot time).
+        self._heard_us = 0
         self._failures = 0
         self._was_welcome = False
         self._unreachable_told_us: int | None = None
         self._is_connected = is_connected
+        self._on_leases_moved = on_leases_moved
+        self._spool = spool
 
     async def run(self) -> None:
         """Connect for ever. Raises what the first node says if it refuses the worker for good."""
@@ -123,11 +131,17 @@ class Connection:
 
     async def _one_stream(self) -> None:
         limit_us = self._config.connect_timeout_us
+        if self._spool is not None:
+            # So that what workers that are gone have left is in this stream's first report; a slow disk is
+            # no reason to stay away.
+            with suppress(TimeoutError):
+                await within(self._clock, self._spool.take_over(), limit_us=limit_us)
         stream = await within(self._clock, self._transport.connect(self._config.scheduler), limit_us=limit_us)
         try:
             welcome, early = await within(self._clock, self._greet(stream), limit_us=limit_us)
             self._failures = 0
             self._was_welcome = True
+            self._heard_us = self._clock.boot_us()
             self._outbox.begin_stream()
             self._is_connected.set()
             _log.info(
@@ -147,12 +161,23 @@ class Connection:
                 if isinstance(message, Rejected):
                     raise self._rejection(message)
                 if isinstance(message, Welcome):
-                    self._lease.welcome(worker_lease_us=message.worker_lease_us, hello_sent_us=sent_us)
-                    self._attempts.lease_extended()
+                    self._take_welcome(message, hello_sent_us=sent_us)
                 early.append(message)
             welcome = next((message for message in early if isinstance(message, Welcome)), None)
             if welcome is not None:
                 return welcome, [message for message in early if message is not welcome]
+
+    def _take_welcome(self, message: Welcome, *, hello_sent_us: int) -> None:
+        if message.protocol != PROTOCOL_VERSION:
+            newer = "scheduler" if message.protocol > PROTOCOL_VERSION else "worker"
+            raise self._rejection(
+                Rejected(
+                    "PROTOCOL_MISMATCH",
+                    f"scheduler speaks protocol {message.protocol}, worker {PROTOCOL_VERSION}; "
+                    f"the {newer} is newer, update the other",
+                )
+            )
+        self._lease.welcome(worker_lease_us=message.worker_lease_us, hello_sent_us=hello_sent_us)
 
     def _hello(self) -> Hello:
         config, known = self._config, self._known
@@ -171,6 +196,7 @@ class Connection:
             problems=known.problems,
             declarations=[] if self._was_welcome else known.declarations,
             granted=self._credits.granted(),
+            ended_workers=[] if self._spool is None else self._spool.ended_workers,
         )
 
     def _rejection(self, message: Rejected) -> Exception:
@@ -184,11 +210,28 @@ class Connection:
             subject=self._config.scheduler,
         )
 
+    async def _silence_loop(self) -> None:
+        """Raise once no heartbeat has been acknowledged for half a worker lease: the stream may be half open.
+
+        Half, so that a new stream comes in time for what runs (C113); the transport's own check takes longer.
+        """
+        lease_us = self._lease.worker_lease_us
+        assert lease_us is not None, "a stream is served once its node has told the lease"
+        limit_us = lease_us // 2
+        while (now_us := self._clock.boot_us()) < self._heard_us + limit_us:
+            await self._clock.sleep_until_us(max(self._heard_us + limit_us, now_us + 1))
+        raise UnavailableError(
+            "CONNECTION_CLOSED",
+            f"no heartbeat was acknowledged for {limit_us / SECOND:g} s",
+            subject=self._config.scheduler,
+        )
+
     async def _serve(self, stream: WorkerStream, early: list[NodeMessage], *, heartbeat_us: int) -> None:
         loops = [
             asyncio.create_task(self._receive_loop(stream, early)),
             asyncio.create_task(self._send_loop(stream)),
             asyncio.create_task(self._heartbeat_loop(stream, heartbeat_us)),
+            asyncio.create_task(self._silence_loop()),
         ]
         try:
             await asyncio.wait(loops, return_when=asyncio.FIRST_COMPLETED)
@@ -215,8 +258,10 @@ class Connection:
         elif isinstance(message, Specs):
             self._attempts.learn(message.items)
         elif isinstance(message, HeartbeatAcknowledged):
-            self._lease.acknowledged(message.sent_boot_us)
-            self._attempts.lease_extended()
+            self._heard_us = self._clock.boot_us()
+            self._lease.acknowledged(message.sent_boot_us, message.partitions)
+            self._attempts.lease_extended(message.partitions)
+            self._on_leases_moved()
         elif isinstance(message, Cancel):
             self._attempts.cancel(message)
         elif isinstance(message, Drain):

@@ -1,7 +1,6 @@
-"""What the supervisor and its Python processes say to each other, and how it is framed.
+"""What the supervisor and its Python processes say to each other.
 
-A frame is four bytes of length, big-endian, and a MessagePack list of messages; each side puts everything
-that it has at that moment into one.
+A frame holds a MessagePack list of messages; each side puts everything that it has at that moment into one.
 """
 
 from __future__ import annotations
@@ -14,17 +13,9 @@ import msgspec
 from ostinato.core.model import OutputChunk
 from ostinato.wire.messages import Assignment
 from ostinato.worker.executors.protocol import AttemptBeat, AttemptFinished
+from ostinato.worker.framing import FRAME_BYTES_MAX, FrameError, frame
 from ostinato.worker.known_tasks import KnownTasks
-
-_LENGTH_BYTES = 4
-#: Less than any four bytes of printable text mean as a length: a task that writes into the channel is noticed
-#: at once, instead of being waited for.
-FRAME_BYTES_MAX = 512 * 1024 * 1024
-
-
-class FrameError(Exception):
-    """What came through the channel is no message; nothing after it can be read either."""
-
+from ostinato.worker.process_limits import ProcessLimits
 
 # ── supervisor → process ──────────────────────────────────────────────────────────────────────────────
 
@@ -34,14 +25,24 @@ class Configure(msgspec.Struct, tag=0, array_like=True):
 
     app: str
     clock_offset_us: int
+    #: Absolute directory in which attempts have their scratch directories.
+    data_dir: str
 
 
 class RunItem(msgspec.Struct, array_like=True):
-    """One attempt. `call` is the function as the definition names it, for tasks that no app declares."""
+    """One attempt. `call` is the function as the definition names it, for tasks that no app declares.
+
+    `lease_ends_us` (boot time) is when its lease ends; None: it depends on none.
+    """
 
     assignment: Assignment
     call: str
     timeout_us: int | None
+    lease_ends_us: int | None = None
+    #: A coroutine function, which here has a loop of its own.
+    is_async: bool = False
+    #: To be set just before user code runs.
+    limits: ProcessLimits | None = None
 
 
 class Run(msgspec.Struct, tag=1, array_like=True):
@@ -106,7 +107,7 @@ def encode_frame(messages: Sequence[ToProcess] | Sequence[ToSupervisor]) -> byte
     if len(body) > FRAME_BYTES_MAX and len(messages) > 1:
         middle = len(messages) // 2
         return encode_frame(messages[:middle]) + encode_frame(messages[middle:])
-    return len(body).to_bytes(_LENGTH_BYTES, "big") + body
+    return frame(body)
 
 
 def decode_for_process(body: bytes) -> list[ToProcess]:
@@ -120,32 +121,3 @@ def decode_for_supervisor(body: bytes) -> list[ToSupervisor]:
         return _to_supervisor.decode(body)
     except msgspec.DecodeError as error:
         raise FrameError(str(error)) from error
-
-
-class FrameSplitter:
-    """Cuts a stream of bytes into the bodies of its frames."""
-
-    def __init__(self) -> None:
-        self._buffer = bytearray()
-
-    def feed(self, data: bytes) -> list[bytes]:
-        """Bodies of the frames that are complete now. Raises ``FrameError`` on what cannot be a length."""
-        self._buffer += data
-        bodies: list[bytes] = []
-        position = 0
-        while len(self._buffer) - position >= _LENGTH_BYTES:
-            start = position + _LENGTH_BYTES
-            length = int.from_bytes(self._buffer[position:start], "big")
-            if length > FRAME_BYTES_MAX and bodies:
-                # What came before it is still good; the next call raises.
-                break
-            if length > FRAME_BYTES_MAX:
-                raise FrameError(f"a frame of {length} bytes; at most {FRAME_BYTES_MAX} are sent")
-            end = start + length
-            if len(self._buffer) < end:
-                break
-            bodies.append(bytes(self._buffer[start:end]))
-            position = end
-        if position:
-            del self._buffer[:position]
-        return bodies

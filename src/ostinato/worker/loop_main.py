@@ -15,6 +15,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Coroutine
+from contextlib import suppress
 from contextvars import ContextVar
 from io import TextIOBase
 from typing import TextIO, cast
@@ -28,7 +29,6 @@ from ostinato.worker.frames import (
     Chunks,
     Configure,
     Finished,
-    FrameSplitter,
     Ready,
     Run,
     RunItem,
@@ -37,12 +37,17 @@ from ostinato.worker.frames import (
     decode_for_process,
     encode_frame,
 )
+from ostinato.worker.framing import FrameSplitter
+from ostinato.worker.leftovers import OrphanEntries
 from ostinato.worker.output import OutputCapture
+from ostinato.worker.own_loop import new_event_loop
 from ostinato.worker.slot_main import prepare_process
 from ostinato.worker.task_modules import TaskModules
 from ostinato.worker.task_run import AttemptRun
 
 _OUTPUT_SECONDS = 0.1
+#: Between two looks for children that have ended and that nobody waits for.
+_ORPHANS_SECONDS = 30.0
 #: Attempts in one message, so that no frame grows beyond what the other side takes.
 _FINISHED_COUNT_MAX = 100
 
@@ -90,6 +95,8 @@ class LoopProgram(asyncio.Protocol):
         self._splitter = FrameSplitter()
         self._transport: asyncio.Transport | None = None
         self._modules: TaskModules | None = None
+        self._data_dir = ""
+        self._orphans: OrphanEntries | None = None
         self._attempts: dict[str, LoopAttempt] = {}
         self._messages: list[ToSupervisor] = []
         self._finished: list[AttemptFinished] = []
@@ -119,8 +126,17 @@ class LoopProgram(asyncio.Protocol):
 
     def _configure(self, message: Configure) -> None:
         self._clock = SystemClock(message.clock_offset_us)
+        self._data_dir = message.data_dir
         self._modules = TaskModules(message.app)
+        self._orphans = OrphanEntries()
+        self._loop.call_later(_ORPHANS_SECONDS, self._clear_orphans)
         self._send(Ready(self._modules.known))
+
+    def _clear_orphans(self) -> None:
+        """This process adopts what tasks leave behind, so nobody else can clear what of it has ended."""
+        assert self._orphans is not None
+        self._orphans.clear(self._attempts)
+        self._loop.call_later(_ORPHANS_SECONDS, self._clear_orphans)
 
     # ── attempts ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -131,6 +147,7 @@ class LoopProgram(asyncio.Protocol):
                 clock=self._clock,
                 send_beat=self._on_beat,
                 write_log=lambda data: self.write(attempt, data, stream="log"),
+                data_dir=self._data_dir,
             )
         )
         self._attempts[attempt.run.attempt_id] = attempt
@@ -149,6 +166,10 @@ class LoopProgram(asyncio.Protocol):
             finished = run.enter() or await self._outcome(attempt)
         except asyncio.CancelledError:
             finished = run.stopped() if run.stop_reason else run.ended_by_neighbour()
+        if run.has_scratch:
+            # A stop that comes now only means that the end does not wait for the rest of it.
+            with suppress(asyncio.CancelledError):
+                await asyncio.shield(self._loop.run_in_executor(None, run.remove_scratch))
         self._end(attempt, finished)
 
     async def _outcome(self, attempt: LoopAttempt) -> AttemptFinished:
@@ -162,7 +183,8 @@ class LoopProgram(asyncio.Protocol):
         if isinstance(prepared, AttemptFinished):
             return prepared
         callee, call = prepared
-        run.begin()
+        if (refused := run.begin()) is not None:
+            return refused
         try:
             with running_in(context):
                 value = callee.function(*call.args, **call.kwargs)
@@ -310,19 +332,11 @@ def run_for_ever(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def main() -> None:
-    """Run on uvloop where there is one."""
-    loop = _new_loop()
+    """Run what the supervisor sends until the process is killed."""
+    loop = new_event_loop()
     asyncio.set_event_loop(loop)
     loop.run_until_complete(connect())
     run_for_ever(loop)
-
-
-def _new_loop() -> asyncio.AbstractEventLoop:
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop()
-    return uvloop.new_event_loop()
 
 
 if __name__ == "__main__":

@@ -18,9 +18,11 @@ from ostinato.core.failure.failure import Failure, safe_failure
 from ostinato.worker.executors.protocol import AttemptFinished, AttemptStart, EventSink, StopReason
 from ostinato.worker.executors.task_based import unstarted
 from ostinato.worker.frames import Beats, Chunks, Finished, Ready, Run, Stop, ToSupervisor
+from ostinato.worker.guardian_process import NotStartedError
 from ostinato.worker.known_tasks import KnownTasks
 from ostinato.worker.python_process import PythonProcess, PythonSettings
 from ostinato.worker.slots import READY_SECONDS_MAX, run_item
+from ostinato.worker.workspace import remove_scratch, scratch_path
 
 LOOP_MODULE = "ostinato.worker.loop_main"
 
@@ -61,6 +63,12 @@ class LoopHost:
         for process in [self._current, *self._dying]:
             if process is not None:
                 process.stop(attempt_id, reason=reason, grace_us=grace_us)
+
+    def leases_moved(self) -> None:
+        """Tell the guardian how long running attempts may go on now."""
+        for process in [self._current, *self._dying]:
+            if process is not None:
+                process.leases_moved()
 
     async def close(self) -> None:
         """Kill the process and wait for it; idempotent."""
@@ -114,6 +122,9 @@ class _LoopProcess:
         self._is_killed = False
         self._waiting: dict[str, AttemptStart] = {}
         self._running: dict[str, int] = {}
+        #: Attempts that depend on a lease, and the earliest end of those as the guardian has it.
+        self._leased: dict[str, AttemptStart] = {}
+        self._lease_ends_us: int | None = None
         self._kills: dict[str, asyncio.TimerHandle] = {}
         #: Attempts that did not end within their grace: the process dies because of them.
         self._overdue: set[str] = set()
@@ -130,6 +141,9 @@ class _LoopProcess:
     async def _open(self) -> None:
         try:
             await self.process.start(LOOP_MODULE, self._settings)
+        except NotStartedError as error:
+            self._gone(safe_failure("SPAWN_FAILED", str(error)), refused=str(error))
+            return
         except OSError as error:
             self._gone(safe_failure("SPAWN_FAILED", f"no loop process could be started: {error}"))
             return
@@ -145,8 +159,13 @@ class _LoopProcess:
             return
         now_us = self._clock.wall_us()
         ids = [item.assignment.attempt_id for item in attempts]
-        for attempt_id in ids:
-            self._running[attempt_id] = now_us
+        for item in attempts:
+            self._running[item.assignment.attempt_id] = now_us
+            if item.lease_ends_us is not None:
+                self._leased[item.assignment.attempt_id] = item
+                self._lease_ends_us = min(item.lease_ends_us, self._lease_ends_us or item.lease_ends_us)
+        # Before they run: the guardian must know, should this process freeze at once.
+        self.process.mark(self._lease_ends_us)
         self._sink.started(ids)
         self.process.send([Run([run_item(item) for item in attempts])])
 
@@ -167,6 +186,19 @@ class _LoopProcess:
             previous.cancel()
         self._kills[attempt_id] = self._loop.call_at(kill_at, self._kill_for, attempt_id)
 
+    def leases_moved(self) -> None:
+        """Tell the guardian the earliest end of the leases of running attempts."""
+        ends = [attempt.lease_ends_us for attempt in self._leased.values()]
+        self._lease_ends_us = min((end for end in ends if end is not None), default=None)
+        self.process.mark(self._lease_ends_us)
+
+    def _forget(self, attempt_id: str) -> bool:
+        """Take an attempt out; False if it is not here."""
+        if self._leased.pop(attempt_id, None) is not None and not self._leased:
+            self._lease_ends_us = None
+            self.process.mark(None)
+        return self._running.pop(attempt_id, None) is not None
+
     def _kill_for(self, attempt_id: str) -> None:
         self._overdue.add(attempt_id)
         self.kill()
@@ -185,8 +217,8 @@ class _LoopProcess:
 
     def _on_message(self, message: ToSupervisor) -> None:
         if isinstance(message, Finished):
-            running, kills = self._running, self._kills
-            ended = [item for item in message.items if running.pop(item.attempt_id, None) is not None]
+            kills = self._kills
+            ended = [item for item in message.items if self._forget(item.attempt_id)]
             if kills:
                 for item in ended:
                     handle = kills.pop(item.attempt_id, None)
@@ -218,7 +250,7 @@ class _LoopProcess:
             failure = safe_failure(shared.code, shared.message, category="lost")
         self._gone(failure)
 
-    def _gone(self, failure: Failure) -> None:
+    def _gone(self, failure: Failure, *, refused: str = "") -> None:
         if self._ready_limit is not None:
             self._ready_limit.cancel()
         for handle in self._kills.values():
@@ -236,10 +268,17 @@ class _LoopProcess:
         ]
         for attempt in self._waiting.values():
             finished = unstarted(attempt, failure.message, now_us=now_us)
-            finished.failure = failure
+            finished.failure, finished.refused = failure, refused
             ended.append(finished)
+        if self._running:
+            self._loop.run_in_executor(None, self._remove_scratch, list(self._running))
         self._running.clear()
         self._waiting.clear()
         self._host.gone(self, failure)
         if ended:
             self._sink.finished(ended)
+
+    def _remove_scratch(self, attempt_ids: Sequence[str]) -> None:
+        """What the process could not do itself, in a thread; nobody waits for it."""
+        for attempt_id in attempt_ids:
+            remove_scratch(scratch_path(self._settings.data_dir, attempt_id))

@@ -2,8 +2,8 @@
 
 Whatever is put in during one turn of the event loop leaves in one batch, bounded in bytes. Output yields to
 everything else: while the stream is down or slow it is bounded, and what does not fit is replaced by a
-notice. Outcomes are kept until they are acknowledged and go first on a new stream; a durable spool takes this
-place's `add_outcomes` and `acknowledge` later.
+notice. Outcomes are sent once the spool has them on the disk, kept until they are acknowledged, and go first
+on a new stream.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from ostinato.core.model import Outcome, OutputChunk
 from ostinato.wire.ledgers import UnacknowledgedOutcomes
 from ostinato.wire.messages import Accepted, Draining, Outcomes, Output, Progress, WorkerMessage
+from ostinato.worker.spool import Spool
 
 #: Of output and of outcomes each, in one batch.
 BATCH_BYTES_MAX = 1024 * 1024
@@ -28,10 +29,18 @@ _SILENT_HEARTBEATS_MAX = 4
 
 
 class Outbox:
-    """Messages of one worker to its node. `granted` is asked when outcomes leave."""
+    """Messages of one worker to its node. `granted` is asked when outcomes leave.
 
-    def __init__(self, granted: Callable[[], dict[str, int]]) -> None:
+    Without a spool outcomes are sent at once, and are lost with the process.
+    """
+
+    def __init__(self, granted: Callable[[], dict[str, int]], spool: Spool | None = None) -> None:
         self._granted = granted
+        self._spool = spool
+        #: Outcomes that are not on the disk yet, in the order in which attempts ended.
+        self._unsafe: dict[str, Outcome] = {}
+        #: Slots have become free: the node may use them while their outcomes are written.
+        self._has_grants = False
         self._accepted: list[str] = []
         self._outcomes = UnacknowledgedOutcomes()
         self._held_ids: set[str] = set()
@@ -53,12 +62,31 @@ class Outbox:
         self.has_mail.set()
 
     def add_outcomes(self, outcomes: Iterable[Outcome]) -> None:
-        """Report ended attempts, until they are acknowledged."""
-        for outcome in outcomes:
-            self._outcomes.add(outcome)
-            self._held_ids.add(outcome.attempt_id)
+        """Report ended attempts, until they are acknowledged; an attempt that has an outcome keeps it."""
+        new = [outcome for outcome in outcomes if outcome.attempt_id not in self._held_ids]
+        if not new:
+            return
+        self._held_ids.update(outcome.attempt_id for outcome in new)
+        self._unsafe.update((outcome.attempt_id, outcome) for outcome in new)
         self.all_acknowledged.clear()
-        self.has_mail.set()
+        if self._spool is not None:
+            self._spool.append(new)
+            self._has_grants = True
+            self.has_mail.set()
+        if self._spool is None or not self._spool.is_writable:
+            self.unwritable()
+
+    def durable(self, attempt_ids: Iterable[str]) -> None:
+        """The spool has these on the disk: they may be sent."""
+        for attempt_id in attempt_ids:
+            outcome = self._unsafe.pop(attempt_id, None)
+            if outcome is not None:
+                self._outcomes.add(outcome)
+                self.has_mail.set()
+
+    def unwritable(self) -> None:
+        """There is no disk to wait for: the node is the only other place where outcomes can be safe."""
+        self.durable(list(self._unsafe))
 
     def add_output(self, chunks: Iterable[OutputChunk]) -> None:
         """Send what attempts wrote, as long as there is room to keep it."""
@@ -83,10 +111,12 @@ class Outbox:
 
     def acknowledge(self, attempt_ids: Iterable[str]) -> None:
         """The node has these outcomes for good."""
-        forgotten = self._outcomes.acknowledge(attempt_ids)
-        self._held_ids.difference_update(outcome.attempt_id for outcome in forgotten)
+        forgotten = [outcome.attempt_id for outcome in self._outcomes.acknowledge(attempt_ids)]
+        self._held_ids.difference_update(forgotten)
         self._silent_heartbeats = 0
-        if not len(self._outcomes):
+        if self._spool is not None:
+            self._spool.forget(forgotten)
+        if not self._held_ids:
             self.all_acknowledged.set()
 
     def holds(self, attempt_id: str) -> bool:
@@ -96,7 +126,7 @@ class Outbox:
     @property
     def unacknowledged(self) -> Sequence[Outcome]:
         """All outcomes that the node may not have, oldest first."""
-        return self._outcomes.pending
+        return [*self._outcomes.pending, *self._unsafe.values()]
 
     def begin_stream(self) -> None:
         """Nothing that was sent on an earlier stream is known to have arrived."""
@@ -132,8 +162,9 @@ class Outbox:
         if self._output:
             messages.append(Output(self._take_output()))
         outcomes = self._outcomes.take(count_max=BATCH_COUNT_MAX, bytes_max=BATCH_BYTES_MAX)
-        if outcomes:
+        if outcomes or self._has_grants:
             messages.append(Outcomes(outcomes, self._granted()))
+            self._has_grants = False
         if not self._output and not self._outcomes.unsent_count:
             self.has_mail.clear()
         return messages

@@ -1,12 +1,13 @@
 """Ending a whole tree of processes, with those that have moved to a session of their own.
 
-A tree is recognised by three marks: descent from its root, its process group, and an environment variable
-that every process of the tree inherits. The last finds what has double-forked and called setsid; a process
-that has also cleared its environment is found only while its parents live.
+A tree is recognised by four marks: descent from its root, its process group, an environment variable that
+every process of the tree inherits, and adoption. The third finds what has double-forked and called setsid.
+What has cleared its environment as well has become a child of the guardian, which is a subreaper: such a
+*stray* belongs to whichever command was running when it started, and is ended with the last of those.
 
-A process is named by pid *and* start time and signalled through a handle of the kernel where there is one, so
-that a pid that was given to somebody else in the meantime is never hit (C135). Where there is no ``/proc``
-only the group is ended.
+A process is named by pid *and* start time and signalled through a handle of the kernel, so that a pid that
+was given to somebody else in the meantime is never hit (C135). Where there is no ``/proc`` only the group
+is ended.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 import os
 import select
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -35,6 +36,24 @@ class TreeProcess(NamedTuple):
     start_ticks: int
 
 
+class Tree(NamedTuple):
+    """A tree by its root and the value of `MARKER_VARIABLE` that the root was started with.
+
+    A root that is a subreaper keeps its orphans itself, so no stray is ever one of its.
+    """
+
+    root: TreeProcess
+    marker: str
+    is_subreaper: bool = False
+
+
+class Family(NamedTuple):
+    """The subreaper that adopts orphans, and all trees under it that are not ended yet."""
+
+    subreaper_pid: int
+    trees: Sequence[Tree]
+
+
 class _Stat(NamedTuple):
     parent_pid: int
     group: int
@@ -43,37 +62,55 @@ class _Stat(NamedTuple):
 
 
 def start_ticks_of(pid: int) -> int:
-    """Start time of a process, for `find_tree`; 0 if it cannot be read."""
+    """Start time of a process, for `TreeProcess`; 0 if it cannot be read."""
     stat = _stat_of(pid)
     return 0 if stat is None else stat.start_ticks
 
 
-def find_tree(root: TreeProcess, marker: str) -> list[TreeProcess]:
-    """Living processes of the tree, the root included; reads ``/proc`` once.
-
-    `marker` is the value of `MARKER_VARIABLE` that the root was started with.
-    """
+def find_trees(trees: Sequence[Tree], family: Family | None = None) -> list[TreeProcess]:
+    """Living processes of the trees, their roots included; reads ``/proc`` once."""
     stats = _all_stats()
-    wanted = f"{MARKER_VARIABLE}={marker}".encode()
-    children: dict[int, list[int]] = {}
-    for pid, stat in stats.items():
-        children.setdefault(stat.parent_pid, []).append(pid)
-    members: set[int] = set()
-    own_pid = os.getpid()
-    for pid, stat in stats.items():
-        # Nothing that is older than the root belongs to it; this spares reading most environments.
-        if stat.start_ticks < root.start_ticks or pid == own_pid:
-            continue
-        is_root = pid == root.pid and stat.start_ticks == root.start_ticks
-        if is_root or stat.group == root.pid or wanted in _environment_of(pid):
-            members.add(pid)
-    waiting = list(members)
-    while waiting:
-        for child in children.get(waiting.pop(), ()):
-            if child not in members and stats[child].start_ticks >= root.start_ticks:
-                members.add(child)
-                waiting.append(child)
-    return [TreeProcess(pid, stats[pid].start_ticks) for pid in members if not stats[pid].is_zombie]
+    members = _marked(trees, stats)
+    if family is not None:
+        members |= _strays(trees, family, stats=stats)
+    return _with_descendants(members, stats, not_before=min(tree.root.start_ticks for tree in trees))
+
+
+def find_descendants(pid: int) -> list[TreeProcess]:
+    """Living processes that descend from `pid`, without it; reads ``/proc`` once."""
+    stats = _all_stats()
+    children = {child for child, stat in stats.items() if stat.parent_pid == pid}
+    return _with_descendants(children, stats, not_before=0)
+
+
+def find_children(pid: int) -> dict[TreeProcess, bool]:
+    """Children of `pid`, and whether each has ended and only waits to be waited for."""
+    return {
+        TreeProcess(child, stat.start_ticks): stat.is_zombie
+        for child, stat in _all_stats().items()
+        if stat.parent_pid == pid
+    }
+
+
+def kill_trees(trees: Sequence[Tree], family: Family | None = None) -> set[TreeProcess]:
+    """Kill the trees until none of them is left; returns the processes that were killed.
+
+    Blocks for as long as the kernel needs to end them, so call it from a thread. A root must not have been
+    reaped while its group is signalled, or be named with the start time that it had.
+    """
+    if not _PROC.is_dir():
+        for tree in trees:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(tree.root.pid, signal.SIGKILL)
+        return set()
+    killed: set[TreeProcess] = set()
+    for _ in range(_ROUNDS_MAX):
+        members = find_trees(trees, family)
+        if not members:
+            break
+        killed.update(members)
+        kill_and_wait(members)
+    return killed
 
 
 def signal_process(process: TreeProcess, number: signal.Signals) -> None:
@@ -88,27 +125,8 @@ def signal_process(process: TreeProcess, number: signal.Signals) -> None:
         os.close(handle)
 
 
-def kill_tree(root: TreeProcess, marker: str) -> int:
-    """Kill the tree until none of it is left; returns how many processes were killed.
-
-    Blocks for as long as the kernel needs to end them, so call it from a thread. The root must not have been
-    reaped while its group is signalled, or be named with the start time that it had.
-    """
-    if not _PROC.is_dir():
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(root.pid, signal.SIGKILL)
-        return 0
-    killed: set[TreeProcess] = set()
-    for _ in range(_ROUNDS_MAX):
-        members = find_tree(root, marker)
-        if not members:
-            break
-        killed.update(members)
-        _kill_and_wait(members)
-    return len(killed)
-
-
-def _kill_and_wait(members: Iterable[TreeProcess]) -> None:
+def kill_and_wait(members: Iterable[TreeProcess]) -> None:
+    """Kill exactly these processes and return once they have ended, or will not for now."""
     handles = [handle for handle in map(open_handle, members) if handle is not None]
     poll = select.poll()
     for handle in handles:
@@ -143,6 +161,74 @@ def open_handle(process: TreeProcess) -> int | None:
     return handle
 
 
+def _marked(trees: Sequence[Tree], stats: dict[int, _Stat]) -> set[int]:
+    """Roots, their groups, and what carries their mark."""
+    oldest_ticks = min(tree.root.start_ticks for tree in trees)
+    roots = {tree.root.pid: tree.root.start_ticks for tree in trees}
+    markers = {f"{MARKER_VARIABLE}={tree.marker}".encode() for tree in trees}
+    own_pid = os.getpid()
+    members: set[int] = set()
+    for pid, stat in stats.items():
+        # Nothing that is older than a root belongs to it; this spares reading most environments.
+        if stat.start_ticks < oldest_ticks or pid == own_pid:
+            continue
+        is_root = roots.get(pid) == stat.start_ticks
+        if is_root or stat.group in roots or not markers.isdisjoint(_environment_of(pid)):
+            members.add(pid)
+    return members
+
+
+def _strays(trees: Sequence[Tree], family: Family, *, stats: dict[int, _Stat]) -> set[int]:
+    """Orphans without a mark that no tree but these can have started."""
+    commands = [tree for tree in trees if not _keeps_orphans(tree, stats)]
+    if not commands:
+        return set()
+    known = {tree.root.pid for tree in (*family.trees, *trees)}
+    ending = {tree.root for tree in trees}
+    others = [
+        tree for tree in family.trees if not _keeps_orphans(tree, stats) and tree.root not in ending
+    ]
+    oldest_ticks = min(tree.root.start_ticks for tree in commands)
+    own_line = _read(family.subreaper_pid, "cmdline")
+    strays: set[int] = set()
+    for pid, stat in stats.items():
+        if stat.parent_pid != family.subreaper_pid or pid in known or stat.start_ticks < oldest_ticks:
+            continue
+        if any(tree.root.start_ticks <= stat.start_ticks for tree in others):
+            continue
+        # One that has just been forked to become a root has its parent's command line until it has its own.
+        is_marked = any(entry.startswith(_MARKER_PREFIX) for entry in _environment_of(pid))
+        if not is_marked and _read(pid, "cmdline") != own_line:
+            strays.add(pid)
+    return strays
+
+
+def _keeps_orphans(tree: Tree, stats: dict[int, _Stat]) -> bool:
+    """Whether its root is a subreaper; one that has died has passed them on."""
+    stat = stats.get(tree.root.pid)
+    lives = stat is not None and stat.start_ticks == tree.root.start_ticks and not stat.is_zombie
+    return tree.is_subreaper and lives
+
+
+def _with_descendants(members: set[int], stats: dict[int, _Stat], *, not_before: int) -> list[TreeProcess]:
+    children: dict[int, list[int]] = {}
+    for pid, stat in stats.items():
+        children.setdefault(stat.parent_pid, []).append(pid)
+    found = set(members)
+    waiting = list(members)
+    while waiting:
+        for child in children.get(waiting.pop(), ()):
+            if child not in found and stats[child].start_ticks >= not_before:
+                found.add(child)
+                waiting.append(child)
+    # Oldest first: a shell whose child is killed before it would begin with its next command.
+    ordered = sorted(found, key=lambda pid: (stats[pid].start_ticks, pid))
+    return [TreeProcess(pid, stats[pid].start_ticks) for pid in ordered if not stats[pid].is_zombie]
+
+
+_MARKER_PREFIX = f"{MARKER_VARIABLE}=".encode()
+
+
 def _all_stats() -> dict[int, _Stat]:
     stats: dict[int, _Stat] = {}
     for name in os.listdir(_PROC):
@@ -154,9 +240,8 @@ def _all_stats() -> dict[int, _Stat]:
 
 
 def _stat_of(pid: int) -> _Stat | None:
-    try:
-        text = (_PROC / str(pid) / "stat").read_bytes()
-    except (FileNotFoundError, ProcessLookupError, PermissionError):
+    text = _read(pid, "stat")
+    if not text:
         return None
     # The name in brackets may hold spaces and brackets itself; what follows the last one is regular.
     fields = text[text.rindex(b")") + 2 :].split()
@@ -164,7 +249,12 @@ def _stat_of(pid: int) -> _Stat | None:
 
 
 def _environment_of(pid: int) -> list[bytes]:
+    return _read(pid, "environ").split(b"\0")
+
+
+def _read(pid: int, name: str) -> bytes:
+    """A file of a process; empty if it is gone, or somebody else's."""
     try:
-        return (_PROC / str(pid) / "environ").read_bytes().split(b"\0")
+        return (_PROC / str(pid) / name).read_bytes()
     except (FileNotFoundError, ProcessLookupError, PermissionError):
-        return []
+        return b""

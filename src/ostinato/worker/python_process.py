@@ -9,40 +9,44 @@ import secrets
 import socket
 import sys
 from collections.abc import Callable, Sequence
-from typing import cast
-
-import msgspec
+from pathlib import Path
+from typing import NamedTuple, cast
 
 from ostinato.clock import SystemClock
 from ostinato.core.failure.failure import Failure, safe_failure
-from ostinato.worker.child import ChildProcess, PipeReader, exit_failure, start_child
+from ostinato.worker.child import ChildProcess, PipeReader, exit_failure
 from ostinato.worker.frames import (
     Configure,
-    FrameError,
-    FrameSplitter,
     ToProcess,
     ToSupervisor,
     decode_for_supervisor,
     encode_frame,
 )
+from ostinato.worker.framing import FrameError, FrameSplitter
+from ostinato.worker.guardian import CHANNEL, Guardian
 from ostinato.worker.output import CHUNK_BYTES_MAX
 from ostinato.worker.process_tree import MARKER_VARIABLE
+from ostinato.worker.task_environment import task_environment
 
 _log = logging.getLogger("ostinato.worker")
 
 _LAST_WORDS_SECONDS = 2.0
 
 
-class PythonSettings(msgspec.Struct, frozen=True):
-    """What every Python process of a worker is started with."""
+class PythonSettings(NamedTuple):
+    """What every Python process of a worker is started with, and by whom."""
 
     app: str
     clock_offset_us: int
+    guardian: Guardian
+    #: Absolute directory in which attempts have their scratch directories.
+    data_dir: str
 
     @staticmethod
-    def of(*, app: str, clock: object) -> PythonSettings:
+    def of(*, app: str, clock: object, guardian: Guardian, data_dir: Path) -> PythonSettings:
         """Settings that give the processes the supervisor's own boot time, where it has a real one."""
-        return PythonSettings(app, clock.offset_us if isinstance(clock, SystemClock) else 0)
+        offset_us = clock.offset_us if isinstance(clock, SystemClock) else 0
+        return PythonSettings(app, offset_us, guardian, data_dir=str(data_dir.resolve()))
 
 
 class PythonProcess(asyncio.Protocol):
@@ -64,6 +68,8 @@ class PythonProcess(asyncio.Protocol):
         self._on_output = on_output
         self._splitter = FrameSplitter()
         self._child: ChildProcess | None = None
+        self._guardian: Guardian | None = None
+        self._lease_ends_us: int | None = None
         self._transport: asyncio.Transport | None = None
         self._pipes: list[PipeReader] = []
         self._killing: asyncio.Task[None] | None = None
@@ -94,15 +100,18 @@ class PythonProcess(asyncio.Protocol):
                 "EXECUTOR_ERROR",
                 f"{what} sent something that the worker cannot read, and was killed: {self._unreadable}",
             )
-        return exit_failure(return_code, what=what)
+        if self._child is None:
+            return exit_failure(return_code, what=what)
+        return self._child.failure_of_exit(return_code, what=what)
 
     async def start(self, module: str, settings: PythonSettings) -> None:
         """Start ``python -m module``. Raises ``OSError`` when no process can be had."""
         marker = secrets.token_hex(8)
+        self._guardian = settings.guardian
         ours, theirs = socket.socketpair()
         try:
-            self._child = self._spawn(module, channel=theirs.fileno(), marker=marker)
-        except (OSError, ValueError):
+            self._child = await self._spawn(module, self._guardian, channel=theirs.fileno(), marker=marker)
+        except BaseException:
             ours.close()
             for pipe in self._pipes:
                 pipe.close()
@@ -114,9 +123,9 @@ class PythonProcess(asyncio.Protocol):
         ours.setblocking(False)
         await asyncio.get_running_loop().create_connection(lambda: self, sock=ours)
         self._watching = asyncio.create_task(self._watch(self._child))
-        self.send([Configure(settings.app, settings.clock_offset_us)])
+        self.send([Configure(settings.app, settings.clock_offset_us, settings.data_dir)])
 
-    def _spawn(self, module: str, *, channel: int, marker: str) -> ChildProcess:
+    async def _spawn(self, module: str, guardian: Guardian, *, channel: int, marker: str) -> ChildProcess:
         stdout = stderr = sys.__stderr__.fileno() if sys.__stderr__ is not None else 2
         if self._on_output is not None:
             on_output = self._on_output
@@ -125,19 +134,26 @@ class PythonProcess(asyncio.Protocol):
                 PipeReader(lambda data: on_output("stderr", data), size_bytes=CHUNK_BYTES_MAX),
             ]
             stdout, stderr = (pipe.write_end for pipe in self._pipes)
-        return start_child(
-            [sys.executable, "-X", "utf8", "-m", module, str(channel)],
-            env={**os.environ, MARKER_VARIABLE: marker},
+        return await guardian.spawn(
+            [sys.executable, "-X", "utf8", "-m", module, CHANNEL],
+            env={**task_environment(os.environ), MARKER_VARIABLE: marker},
             marker=marker,
             stdout=stdout,
             stderr=stderr,
             pass_fds=[channel],
+            is_subreaper=True,
         )
 
     def send(self, messages: Sequence[ToProcess]) -> None:
         """Hand over messages; lost without notice if the process is ending, which `on_exit` then tells."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(encode_frame(messages))
+
+    def mark(self, lease_ends_us: int | None) -> None:
+        """Say when the lease of what runs in the process ends (boot time); None: it depends on none."""
+        if lease_ends_us != self._lease_ends_us and self._child is not None and self._guardian is not None:
+            self._lease_ends_us = lease_ends_us
+            self._guardian.mark(self._child.pid, lease_ends_us)
 
     def drain_output(self) -> None:
         """Read what the process has written until now, so that it stands before the end of its attempt."""

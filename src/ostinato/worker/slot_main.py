@@ -7,17 +7,20 @@ run it (I1).
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import signal
 import socket
 import sys
 import threading
+from collections.abc import Callable
 from contextvars import copy_context
 from io import TextIOWrapper
 from queue import SimpleQueue
 
 from ostinato.clock import SystemClock
+from ostinato.core.failure.failure import safe_failure
 from ostinato.sdk.context import Context, running_in
 from ostinato.sdk.signature import Call
 from ostinato.worker.executors.protocol import AttemptBeat, AttemptFinished
@@ -25,7 +28,6 @@ from ostinato.worker.frames import (
     Beats,
     Configure,
     Finished,
-    FrameSplitter,
     LogText,
     Ready,
     Run,
@@ -34,7 +36,11 @@ from ostinato.worker.frames import (
     decode_for_process,
     encode_frame,
 )
+from ostinato.worker.framing import FrameSplitter
 from ostinato.worker.output import CHUNK_BYTES_MAX
+from ostinato.worker.own_loop import OwnLoop
+from ostinato.worker.process_control import become_subreaper
+from ostinato.worker.process_limits import apply_limits_to_attempt, lift_memory_limit
 from ostinato.worker.slot_state import SlotState, flush_streams
 from ostinato.worker.task_modules import Callee, TaskModules
 from ostinato.worker.task_run import AttemptRun
@@ -49,7 +55,10 @@ class Slot:
         self._configured: SimpleQueue[Configure] = SimpleQueue()
         self._runs: SimpleQueue[AttemptRun] = SimpleQueue()
         self._clock = SystemClock(0)
+        self._data_dir = ""
         self._current: AttemptRun | None = None
+        #: An attempt that needs it is the only one of its process.
+        self._own_loop = OwnLoop()
         self._pid = os.getpid()
 
     def serve(self) -> None:
@@ -72,6 +81,7 @@ class Slot:
                 os._exit(0)
             last_beat = run.last_beat()
             is_fit = state.restore()
+            run.remove_scratch()
             messages: list[ToSupervisor] = [] if last_beat is None else [Beats([last_beat])]
             self._current = None
             self.send(*messages, Finished([finished], is_last=not is_fit))
@@ -93,16 +103,37 @@ class Slot:
             return prepared
         callee, call = prepared
         state.remember()
+        if run.item.limits is not None:
+            try:
+                apply_limits_to_attempt(run.item.limits)
+            except (OSError, ValueError) as error:
+                return run.failed(safe_failure("SPAWN_FAILED", f"its limits could not be set: {error}"))
         return self._call(run, callee=callee, call=call, context=context)
 
     def _call(self, run: AttemptRun, *, callee: Callee, call: Call, context: Context) -> AttemptFinished:
-        run.begin()
+        if (refused := run.begin()) is not None:
+            return refused
         try:
             with running_in(context):
-                value = callee.function(*call.args, **call.kwargs)
+                value = self._value_of(run, callee.function, call=call)
+        except asyncio.CancelledError as error:
+            return run.stopped() if run.stop_reason else run.raised(error)
         except BaseException as error:  # noqa: BLE001 - becomes the attempt's failure, whatever it is
             return run.raised(error)
         return run.returned(callee, value)
+
+    def _value_of(self, run: AttemptRun, function: Callable[..., object], *, call: Call) -> object:
+        async def work() -> object:
+            value = function(*call.args, **call.kwargs)
+            return await value if asyncio.iscoroutine(value) else value
+
+        try:
+            if run.item.is_async:
+                return self._own_loop.run(work)
+            return function(*call.args, **call.kwargs)
+        finally:
+            if run.item.limits is not None:
+                lift_memory_limit()
 
     # ── the listening thread ──────────────────────────────────────────────────────────────────────────
 
@@ -117,8 +148,11 @@ class Slot:
                         run = self._current
                         if run is not None and run.attempt_id == message.attempt_id:
                             run.stop_reason = message.reason
+                            if run.item.is_async:
+                                self._own_loop.cancel()
                     else:
                         self._clock = SystemClock(message.clock_offset_us)
+                        self._data_dir = message.data_dir
                         self._configured.put(message)
         os.killpg(os.getpgid(0), signal.SIGKILL)
 
@@ -136,6 +170,7 @@ class Slot:
             clock=self._clock,
             send_beat=self._send_beat,
             write_log=lambda data: self.send(LogText(item.assignment.attempt_id, data)),
+            data_dir=self._data_dir,
         )
         self._current = run
         self._runs.put(run)
@@ -158,9 +193,14 @@ class _SlotLogHandler(logging.Handler):
 
 
 def prepare_process() -> socket.socket:
-    """The channel named on the command line; nothing that tasks start inherits it."""
+    """The channel named on the command line, which nothing that tasks start inherits.
+
+    What tasks start and leave stays below this process, see ``leftovers.py``.
+    """
     channel = socket.socket(fileno=int(sys.argv[1]))
     channel.set_inheritable(False)
+    # Whatever a task leaves behind stays in the tree of this process, and so is known to be its.
+    become_subreaper()
     os.register_at_fork(after_in_child=channel.close)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import io
 import os
+import resource
 import signal
 import sys
 from contextlib import suppress
 from typing import TextIO
 
 from ostinato.core.failure.foreign import real_name
+from ostinato.worker.leftovers import Leftovers
 
 _STANDARD_DESCRIPTORS = (0, 1, 2)
 #: Also those whose time may still come when the attempt has ended.
@@ -27,6 +29,8 @@ _SIGNALS = (
     signal.SIGUSR1,
     signal.SIGUSR2,
 )
+#: All that there are, by number.
+_RESOURCES = sorted({value for name, value in vars(resource).items() if name.startswith("RLIMIT_")})
 
 
 class SlotState:
@@ -46,18 +50,34 @@ class SlotState:
             id(stream): _attributes(stream) for stream in (self._stdin, self._stdout, self._stderr)
         }
         self._environ = os.environ
+        self._path = sys.path
+        self._leftovers = Leftovers()
         self.remember()
 
     def remember(self) -> None:
         """Note what the task finds when it begins."""
         self._variables = dict(self._environ)
+        self._path_entries = list(self._path)
+        self._limits = {number: resource.getrlimit(number) for number in _RESOURCES}
         self._handlers = {number: signal.getsignal(number) for number in _SIGNALS}
         self._signal_mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+        self._leftovers.remember()
 
     def restore(self) -> bool:
-        """Put everything back; False if that cannot be done, and the process is fit for no other attempt."""
+        """Put everything back; False if the process is fit for no other attempt.
+
+        It is not if that cannot be done, or if the task had left child processes: these are ended, but what
+        the task's modules still believe of them is not known.
+        """
+        # First, as they may still write to what is put back.
+        has_left = self._leftovers.end()
+        return self._put_back() and not has_left
+
+    def _put_back(self) -> bool:
         flush_streams(sys.stdout, sys.stderr)
         try:
+            # First, as the rest may need what the task has denied itself.
+            self._restore_limits()
             self._restore_signals()
             self._restore_descriptors()
             self._restore_directory()
@@ -68,7 +88,14 @@ class SlotState:
         self._restore_streams()
         os.umask(self._umask)
         self._restore_environment()
+        self._restore_path()
         return True
+
+    def _restore_limits(self) -> None:
+        for number, limits in self._limits.items():
+            if resource.getrlimit(number) != limits:
+                # A hard limit that was lowered comes back for root alone; others need a new process.
+                resource.setrlimit(number, limits)
 
     def _restore_descriptors(self) -> None:
         for number, kept in self._kept.items():
@@ -106,6 +133,11 @@ class SlotState:
             known = _attributes(stream)
         self._attributes[id(stream)] = known
         return stream
+
+    def _restore_path(self) -> None:
+        sys.path = self._path
+        if self._path != self._path_entries:
+            self._path[:] = self._path_entries
 
     def _restore_environment(self) -> None:
         os.environ = self._environ  # noqa: B003 - the same object again, should the task have replaced it

@@ -28,10 +28,12 @@ from ostinato.worker.attempts import Attempts
 from ostinato.worker.config import WorkerConfig
 from ostinato.worker.connection import Connection
 from ostinato.worker.credits import Credits
-from ostinato.worker.executors.protocol import Executor, StopReason
+from ostinato.worker.executors.protocol import Executor, KeepsLeases, StopReason
+from ostinato.worker.guardian import Guardian
 from ostinato.worker.known_tasks import KnownTasks, KnowsTasks
 from ostinato.worker.lease_guard import LeaseGuard
 from ostinato.worker.outbox import Outbox
+from ostinato.worker.spool import Spool
 from ostinato.worker.waiting import Alarm, within
 
 _log = logging.getLogger("ostinato.worker")
@@ -52,6 +54,8 @@ class Supervisor:
         executors: Sequence[Executor],
         rng: Random,
         hooks: Hooks | None = None,
+        spool: Spool | None = None,
+        guardian: Guardian | None = None,
     ) -> None:
         self._config = config.validate()
         self._clock = clock
@@ -59,10 +63,12 @@ class Supervisor:
         self._executors = list(executors)
         self._rng = rng
         self._hooks = hooks if hooks is not None else Hooks()
-        self.worker_id = new_id(clock.wall_us(), rng)
+        self._spool = spool
+        self._guardian = guardian
+        self.worker_id = new_id(clock.wall_us(), rng) if spool is None else spool.worker_id
         self._alarm = Alarm(clock)
         self._credits = Credits(config.capacity)
-        self._outbox = Outbox(self._credits.granted)
+        self._outbox = Outbox(self._credits.granted, spool)
         self._lease = LeaseGuard()
         self._attempts = Attempts(
             clock=clock,
@@ -106,7 +112,8 @@ class Supervisor:
         """Work until `drain` or `stop`. Raises what the first node says if it refuses this worker for good.
 
         Raises ``INVALID_APP`` if nothing of the app could be imported.
-        A cancelled run ends at once: its attempts are killed and nobody is told.
+        A cancelled run ends at once: its attempts are killed, and what the spool holds is told by a later
+        worker of the same data directory.
         """
         works = [asyncio.create_task(self._work()), asyncio.create_task(self._end_when_asked())]
         try:
@@ -118,11 +125,24 @@ class Supervisor:
             for work in works:
                 work.cancel()
             await asyncio.wait(works)
+            # What still runs is killed now, which is not the task's own end.
+            self._attempts.stop_all(StopReason.DRAIN, grace_us_max=0)
             for executor in self._executors:
                 await executor.close()
+            if self._guardian is not None:
+                await self._guardian.close()
+            if self._spool is not None:
+                await self._spool.close()
             await self._transport.close()
 
     async def _work(self) -> None:
+        if self._spool is not None:
+            # First of all: its lock is what makes the worker's files its own.
+            await self._spool.open(self._outbox, self._credits)
+        if self._guardian is not None:
+            await self._guardian.start(
+                lock_descriptor=-1 if self._spool is None else self._spool.lock_descriptor
+            )
         for executor in self._executors:
             await executor.open(self._attempts)
         self._gather_known_tasks()
@@ -140,12 +160,15 @@ class Supervisor:
             executors=[executor.kind for executor in self._executors],
             on_drain=self.drain,
             is_connected=self.is_connected,
+            on_leases_moved=self._tell_leases,
+            spool=self._spool,
         )
         watching = asyncio.create_task(self._limits_loop())
         connecting = asyncio.create_task(self._connection.run())
         try:
-            await asyncio.wait([watching, connecting], return_when=asyncio.FIRST_COMPLETED)
-            for loop in (watching, connecting):
+            loops = [watching, connecting, *(self._spool.loops if self._spool is not None else [])]
+            await asyncio.wait(loops, return_when=asyncio.FIRST_COMPLETED)
+            for loop in loops:
                 if loop.done():
                     loop.result()
         finally:
@@ -166,6 +189,15 @@ class Supervisor:
             raise UserError("INVALID_APP", "; ".join(known.problems), field="app")
         for problem in known.problems:
             self._hooks.emit(TaskModuleFailed(worker_name=self._config.worker_name, problem=problem))
+
+    def _tell_leases(self) -> None:
+        """The guardian must know at any time how long what runs may go on, should this process freeze."""
+        if self._guardian is None or self._lease.worker_lease_us is None:
+            return
+        self._guardian.lease(self._lease.newest_sequence, worker_lease_us=self._lease.worker_lease_us)
+        for executor in self._executors:
+            if isinstance(executor, KeepsLeases):
+                executor.leases_moved()
 
     async def _limits_loop(self) -> None:
         next_us: int | None = None
@@ -190,6 +222,10 @@ class Supervisor:
         await self._at_most(self._attempts.is_idle, reserve_us + _KILL_US)
         if self.is_connected.is_set():
             await self._at_most(self._outbox.all_acknowledged, max(reserve_us, SECOND))
+        if self._spool is not None and not self._spool.is_safe.is_set():
+            # On neither the disk nor the node: one of the two may come back as long as the drain may last.
+            assert self._drain_limit_us is not None, "set before the event"
+            await self._at_most(self._spool.is_safe, self._drain_limit_us - self._clock.boot_us())
 
     async def _idle_or_hastened(self, left_us: int) -> None:
         waiters: list[asyncio.Future[object]] = [

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 
 from ostinato.clock import Clock
 from ostinato.core.definition import TaskRef
@@ -14,7 +16,9 @@ from ostinato.sdk.context import Context, ContextBackend
 from ostinato.sdk.signature import Call
 from ostinato.worker.executors.protocol import AttemptBeat, AttemptFinished
 from ostinato.worker.frames import RunItem
+from ostinato.worker.lease_guard import DRIFT_US
 from ostinato.worker.task_modules import Callee
+from ostinato.worker.workspace import make_scratch, remove_scratch, scratch_path
 
 #: Least time between two signs of life of one attempt; what is said in between waits.
 BEAT_INTERVAL_US = 100_000
@@ -35,6 +39,7 @@ class AttemptRun:
         clock: Clock,
         send_beat: Callable[[AttemptBeat], None],
         write_log: Callable[[bytes], None],
+        data_dir: str = "",
     ) -> None:
         self.item = item
         self.attempt_id = item.assignment.attempt_id
@@ -45,6 +50,8 @@ class AttemptRun:
         self._clock = clock
         self._send_beat = send_beat
         self._write_log = write_log
+        self._data_dir = data_dir or tempfile.gettempdir()
+        self._scratch: Path | None = None
         self._next_beat_us = 0
         self._held_beat: AttemptBeat | None = None
 
@@ -89,9 +96,18 @@ class AttemptRun:
         except BaseException as error:  # noqa: BLE001 - the user's types are built there
             return self.raised(error)
 
-    def begin(self) -> None:
-        """User code begins."""
+    def begin(self) -> AttemptFinished | None:
+        """User code begins; the attempt's end, if its lease is over and it must not (I1)."""
+        lease_ends_us = self.item.lease_ends_us
+        if lease_ends_us is not None and self._clock.boot_us() >= lease_ends_us - DRIFT_US:
+            return AttemptFinished(
+                attempt_id=self.attempt_id,
+                started_us=None,
+                finished_us=self._clock.wall_us(),
+                refused="its lease was over just before its start",
+            )
         self.started_us = self._clock.wall_us()
+        return None
 
     def returned(self, callee: Callee, value: object) -> AttemptFinished:
         """The task has returned."""
@@ -133,6 +149,16 @@ class AttemptRun:
             failure=failure,
         )
 
+    @property
+    def has_scratch(self) -> bool:
+        """Whether the task has asked for its scratch directory."""
+        return self._scratch is not None
+
+    def remove_scratch(self) -> None:
+        """Delete the scratch directory, if the task has asked for it."""
+        if self._scratch is not None:
+            remove_scratch(self._scratch)
+
     def last_beat(self) -> AttemptBeat | None:
         """Progress that still waits to be told when the attempt ends."""
         if self._held_beat is not None:
@@ -152,6 +178,13 @@ class AttemptRun:
 
     def log(self, record: logging.LogRecord) -> None:
         self.write_record(record)
+
+    def scratch_directory(self) -> Path:
+        if self._scratch is None:
+            scratch = scratch_path(self._data_dir, self.attempt_id)
+            make_scratch(scratch)
+            self._scratch = scratch
+        return self._scratch
 
     def write_record(self, record: logging.LogRecord) -> None:
         """Keep a log line with the attempt's output."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from pathlib import Path
@@ -15,28 +16,50 @@ KEPT_VARIABLES = ("PATH", "HOME", "LANG")
 #: Linux refuses a single variable of 128 KiB; a larger payload is only in the file.
 PAYLOAD_VARIABLE_BYTES_MAX = 100 * 1024
 PAYLOAD_FILE = "payload.json"
+#: Errors that end when there is room again, and are nobody's fault but the disk's.
+FULL_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+def scratch_path(data_dir: Path | str, attempt_id: str) -> Path:
+    """Where an attempt has its scratch directory, absolute; whether or not there is one."""
+    return Path(data_dir, "attempts", attempt_id).resolve()
+
+
+def make_scratch(path: Path) -> None:
+    """Create a scratch directory that only this user can enter; one that is there stays."""
+    path.mkdir(parents=True, mode=0o700, exist_ok=True)
+
+
+def remove_scratch(path: Path) -> None:
+    """Delete a scratch directory; what cannot be deleted stays, as a process may still write there."""
+    shutil.rmtree(path, ignore_errors=True)
 
 
 class Workspace:
     """A directory of one attempt's own; removed with everything in it."""
 
     def __init__(self, data_dir: Path, assignment: Assignment) -> None:
-        """Create it. Raises ``OSError``."""
-        self.directory = (data_dir / "attempts" / assignment.attempt_id).resolve()
-        self.directory.mkdir(parents=True, mode=0o700)
+        """Create it. Raises ``OSError``, and then nothing is left of it."""
+        self.directory = scratch_path(data_dir, assignment.attempt_id)
+        make_scratch(self.directory)
         self.payload_file = self.directory / PAYLOAD_FILE
-        self.payload_file.write_bytes(assignment.payload)
+        try:
+            self.payload_file.write_bytes(assignment.payload)
+        except OSError:
+            self.remove()
+            raise
 
     def remove(self) -> None:
-        """Delete the directory; what cannot be deleted stays, as a process may still write there."""
-        shutil.rmtree(self.directory, ignore_errors=True)
+        """Delete the directory."""
+        remove_scratch(self.directory)
 
 
 def attempt_environment(
     assignment: Assignment, workspace: Workspace, *, own: dict[str, str], deadline_us: int | None
 ) -> dict[str, str]:
-    """Environment of a command: a few variables of the worker, the task's own, then ours."""
+    """Environment of a command: a few variables of the worker, ``TMPDIR``, the task's own, then ours."""
     environment = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
+    environment["TMPDIR"] = str(workspace.directory)
     environment.update(own)
     environment.update(
         {

@@ -20,6 +20,33 @@ SchedulerOption = Annotated[
     str | None,
     typer.Option("--scheduler", metavar="HOST:PORT", help="Address of the scheduler to connect to."),
 ]
+JoinTokenOption = Annotated[
+    str | None,
+    typer.Option(
+        "--join-token-file", metavar="FILE", help="Token that workers show and a scheduler asks for."
+    ),
+]
+CertificateOption = Annotated[
+    str | None,
+    typer.Option("--tls-certificate", metavar="FILE", help="Certificate to show to workers, in PEM form."),
+]
+KeyOption = Annotated[
+    str | None, typer.Option("--tls-key", metavar="FILE", help="Private key of the certificate, in PEM form.")
+]
+AuthorityOption = Annotated[
+    str | None,
+    typer.Option(
+        "--tls-ca",
+        metavar="FILE",
+        help="Speak TLS, to a scheduler with this certificate or one that it has signed.",
+    ),
+]
+ServerNameOption = Annotated[
+    str | None,
+    typer.Option(
+        "--tls-server-name", metavar="NAME", help="Name in the scheduler's certificate, if not its host."
+    ),
+]
 DataDirOption = Annotated[
     str | None, typer.Option("--data-dir", metavar="DIR", help="Where the worker keeps its files.")
 ]

@@ -28,6 +28,11 @@ class RunningAttempt(msgspec.Struct, kw_only=True):
     cancel_reason: str = ""
     #: The worker has said that it has it.
     acknowledged: bool = False
+    #: The heartbeat of its worker that its assignment named, or one that was sent after it arrived. None until
+    #: one is known: assigned on the greeting of a stream alone, or adopted.
+    heartbeat_sequence: int | None = None
+    #: Node's monotonic clock when the worker was last told that it is far beyond its time-out.
+    timeout_told_boot_us: int | None = None
     #: Node's monotonic clock at the assignment, or at the take-over of the partition.
     known_since_boot_us: int = 0
 

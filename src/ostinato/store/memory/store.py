@@ -83,6 +83,10 @@ class MemoryStore:
         self._tables.nodes[node_id] = msgspec.structs.replace(node, renewals=node.renewals + 1)
         return True
 
+    async def owns_by_lock(self, node_id: str) -> bool:
+        """There is no lock: others judge a node by its counter."""
+        return False
+
     async def remove_node(self, node_id: str) -> None:
         self._tables.nodes.pop(node_id, None)
         for proof in self._tables.owners:

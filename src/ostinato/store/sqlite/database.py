@@ -18,6 +18,8 @@ _SQLITE_MIN = (3, 33, 0)
 _BUSY_TIMEOUT_SHARE = 0.8
 _CACHE_KIB = 65536
 _CHECKPOINT_PAGES = 4000
+#: What a burst has made of the log beyond this is given back to the disk.
+_LOG_BYTES_KEPT = 64 * 1024 * 1024
 
 
 def connect(path: str, *, deadline_us: int, read_only: bool) -> sqlite3.Connection:
@@ -63,7 +65,7 @@ def connect_writer(path: str, *, deadline_us: int, partition_count: int) -> sqli
     except sqlite3.Error as error:
         if connection is not None:
             connection.close()
-        raise translate(error, path=path, operation="opening the database") from error
+        raise translate(error, path=path, operation="opening the database", is_opening=True) from error
     except BaseException:
         if connection is not None:
             connection.close()
@@ -78,6 +80,7 @@ def _prepare(connection: sqlite3.Connection, path: str, *, partition_count: int)
     # Durable when the call returns: NORMAL would lose the last commits with the machine.
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
+    connection.execute(f"PRAGMA journal_size_limit = {_LOG_BYTES_KEPT}")
     if revision == HEAD_REVISION:
         # Says now, rather than at the first submission, that the file cannot be written.
         connection.execute("BEGIN IMMEDIATE")

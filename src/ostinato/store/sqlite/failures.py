@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sqlite3
 
 from ostinato.errors import InternalError, OstinatoError, UnavailableError, UserError
@@ -15,6 +17,7 @@ DATA_ERRORS = (
     UnicodeEncodeError,
 )
 
+_FULL_HINT = "free space on the disk of the database"
 _UNUSABLE = {
     sqlite3.SQLITE_CORRUPT: "the file is corrupt",
     sqlite3.SQLITE_NOTADB: "the file is not a SQLite database",
@@ -24,20 +27,38 @@ _UNUSABLE = {
     sqlite3.SQLITE_AUTH: "access to the file is denied",
     sqlite3.SQLITE_FORMAT: "the file is not a SQLite database",
 }
+#: Failures of files that a full disk shows as, beside ``SQLITE_FULL``: a quota, a file that cannot be made.
+_MAYBE_FULL = frozenset({sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN})
+#: Of these, the one after which nothing of the transaction is in the log. After the others (the frames are
+#: written, but syncing them or indexing them failed) a crash may still bring it back: whether it was written
+#: is unknown.
+_CERTAIN = frozenset({sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_CANTOPEN})
+#: A disk with less room than a few pages and a block of ``-shm`` counts as full.
+_ROOM_BYTES = 64 * 1024
+#: What the system says about a full disk: no room, no room for this user.
+FULL_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT})
 #: Statements that do not fit the schema or their values.
 _OUR_FAULT = frozenset({sqlite3.SQLITE_ERROR, sqlite3.SQLITE_MISUSE, sqlite3.SQLITE_RANGE})
 
 
-def translate(error: sqlite3.Error, *, path: str, operation: str) -> OstinatoError:
-    """The error of ours that says what happened to the database, and whether repeating helps."""
+def translate(error: sqlite3.Error, *, path: str, operation: str, is_opening: bool = False) -> OstinatoError:
+    """The error of ours that says what happened to the database, and whether repeating helps.
+
+    `is_opening`: nothing was to be written yet, so a full disk is always a certain failure.
+    """
     # The low byte is the primary code; the rest says which part of the file system answered.
-    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+    extended = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
+    code = extended & 0xFF
     if code == sqlite3.SQLITE_FULL:
+        return full(path, operation)
+    if code in _MAYBE_FULL and not _has_room(path):
+        if is_opening or extended in _CERTAIN:
+            return full(path, operation)
         return UnavailableError(
-            "DATABASE_FULL",
-            f"the disk is full, {operation} was not written",
+            "DATABASE_UNAVAILABLE",
+            f"the disk is full: {operation} failed, and whether anything was written is unknown: {error}",
             subject=path,
-            hint="free space on the disk of the database",
+            hint=_FULL_HINT,
         )
     if code in _OUR_FAULT:
         return InternalError("INTERNAL", f"{operation}: {error}", subject=path, hint="please report this")
@@ -46,6 +67,26 @@ def translate(error: sqlite3.Error, *, path: str, operation: str) -> OstinatoErr
     return UnavailableError(
         "DATABASE_UNAVAILABLE", f"{operation} did not succeed: {error}", subject=path, hint="try again later"
     )
+
+
+def full(path: str, operation: str) -> UnavailableError:
+    return UnavailableError(
+        "DATABASE_FULL",
+        f"the disk is full: {operation} failed, nothing was written",
+        subject=path,
+        hint=_FULL_HINT,
+    )
+
+
+def _has_room(path: str) -> bool:
+    """Whether the disk of `path` takes a few more pages and one more file, as far as it says."""
+    try:
+        disk = os.statvfs(os.path.dirname(os.path.realpath(path)))
+    except OSError:
+        # Not to be asked: then nothing says that it is full.
+        return True
+    has_inodes = disk.f_favail > 0 or disk.f_files == 0
+    return has_inodes and disk.f_bavail * disk.f_frsize >= _ROOM_BYTES
 
 
 def unusable(path: str, why: str, *, hint: str = "name another file, or restore this one") -> UserError:

@@ -13,7 +13,7 @@ import os
 from weakref import WeakSet
 
 from ostinato.errors import ConflictError
-from ostinato.store.sqlite.failures import unusable
+from ostinato.store.sqlite.failures import FULL_ERRORS, full, unusable
 
 _held: WeakSet[LockFile] = WeakSet()
 
@@ -27,23 +27,47 @@ class LockFile:
         self._descriptor: int | None = None
 
     def acquire(self) -> None:
-        """Take the lock. Raises ``NODE_ALREADY_RUNNING`` at once when another has it; idempotent."""
+        """Take the lock. Raises ``NODE_ALREADY_RUNNING`` at once when another has it; idempotent.
+
+        Raises ``DATABASE_FULL``, ``DATABASE_UNUSABLE`` where the file cannot be made.
+        """
         if self._descriptor is not None:
             return
         try:
             descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
-            raise unusable(self._path, f"the lock file cannot be opened: {error.strerror}") from None
+            raise self._unwritable(error) from None
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
             os.close(descriptor)
             raise self._refusal(error, holder) from None
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode("ascii"), 0)
+        holder_id = f"{os.getpid()}\n".encode("ascii")
+        try:
+            # Over what is there, which needs no room; shorter only then.
+            os.pwrite(descriptor, holder_id, 0)
+            os.ftruncate(descriptor, len(holder_id))
+        except OSError as error:
+            os.close(descriptor)
+            raise self._unwritable(error) from None
         self._descriptor = descriptor
         _held.add(self)
+
+    def is_held(self) -> bool:
+        """Whether this process has the lock that the next node would ask for."""
+        if self._descriptor is None:
+            return False
+        try:
+            named = os.stat(self._path)
+        except FileNotFoundError:
+            return False
+        return os.path.samestat(os.fstat(self._descriptor), named)
+
+    def _unwritable(self, error: OSError) -> Exception:
+        if error.errno in FULL_ERRORS:
+            return full(self._path, "locking the database")
+        return unusable(self._path, f"the lock file cannot be written: {error.strerror}")
 
     def _refusal(self, error: OSError, holder: str) -> Exception:
         if error.errno in (errno.EWOULDBLOCK, errno.EACCES):

@@ -150,6 +150,18 @@ class SqliteStore:
             )
         return await self._writer.run("renewing the node", lambda c: ownership.renew_node(c, node_id))
 
+    async def owns_by_lock(self, node_id: str) -> bool:
+        """As the protocol says; reads only, so a disk that takes no writes does not matter.
+
+        Safe because a node that takes over must first have the lock file, which the kernel gives to one
+        process at a time for as long as it lives, and must then delete this node's row in this very file.
+        While the lock is ours under its name, and the row is there in the file under its name, nobody has
+        taken over, and nobody can begin to.
+        """
+        if not self._lock.is_held() or _file_identity(self._path) != self._identity:
+            return False
+        return any(node.id == node_id for node in await self.nodes())
+
     async def remove_node(self, node_id: str) -> None:
         await self._writer.run("removing the node", lambda c: ownership.remove_node(c, node_id))
         if node_id == self._node_id:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Protocol
 
-from ostinato.core.definition import ExecutorSpec, TaskRef
+from ostinato.core.definition import ExecutorSpec, Isolation, TaskRef
 from ostinato.core.instants import MINUTE, SECOND
 from ostinato.core.model import OutputChunk
 from ostinato.wire.messages import Assignment, TaskSpec
@@ -116,6 +116,9 @@ def task_spec(
     timeout_us: int | None = MINUTE,
     grace_us: int = 10 * SECOND,
     heartbeat_timeout_us: int | None = None,
+    isolation: Isolation = "shared",
+    memory_limit_bytes: int | None = None,
+    cpu_limit: float | None = None,
 ) -> TaskSpec:
     """Version 1 of a task of namespace ``default``."""
     return TaskSpec(
@@ -126,6 +129,9 @@ def task_spec(
         grace_us=grace_us,
         heartbeat_timeout_us=heartbeat_timeout_us,
         exclusive="strict",
+        isolation=isolation,
+        memory_limit_bytes=memory_limit_bytes,
+        cpu_limit=cpu_limit,
     )
 
 

@@ -25,6 +25,7 @@ from ostinato.wire.messages import (
     Cancel,
     Drain,
     Draining,
+    GuardianHello,
     Heartbeat,
     HeartbeatAcknowledged,
     Hello,
@@ -34,6 +35,8 @@ from ostinato.wire.messages import (
     Progress,
     Rejected,
     RunningReport,
+    TreeEnded,
+    TreeEndedRecorded,
     WorkerMessage,
 )
 from ostinato.wire.protocol import NodeStream, WorkerStream
@@ -86,6 +89,27 @@ class DeliveryContract:
             await worker_end.send(batch)
             assert await collect(node_end, len(batch)) == batch
 
+    async def test_a_guardian_s_stream_carries_its_report_and_the_answer(self, links: Links) -> None:
+        said: list[WorkerMessage] = [
+            GuardianHello(protocol=1, worker_id="w-1", worker_name="worker", token="t"),
+            outcomes(2),
+            TreeEnded(41, "the lease has ended"),
+            TreeEnded(None, "the supervisor is gone"),
+        ]
+        answers: list[NodeMessage] = [
+            OutcomesAcknowledged(["attempt-0", "attempt-1"]),
+            TreeEndedRecorded(),
+            TreeEndedRecorded(),
+        ]
+        async with harness(links) as made:
+            worker_end, node_end = await made.stream()
+            await worker_end.send(said)
+            assert await collect(node_end, len(said)) == said
+            await node_end.send(answers)
+            assert await collect(worker_end, len(answers)) == answers
+            await worker_end.close()
+            await assert_node_closed(node_end)
+
     async def test_10_000_assignments_in_one_batch_arrive_in_order(self, links: Links) -> None:
         sent = assignments(10_000)
         async with harness(links) as made:
@@ -126,7 +150,11 @@ class DeliveryContract:
         """C157: NUL, every byte, and characters from beyond the BMP."""
         payload = b'{"text": "a\x00b"}' + bytes(range(256))
         text = "nul \0, line \n, ünïcode, 漢字, \U0001f600, \u202e"
-        batch: list[NodeMessage] = [assignments(1, payload=payload), Cancel("i", "a", text), Drain(text)]
+        batch: list[NodeMessage] = [
+            assignments(1, payload=payload),
+            Cancel("i", "a", text, is_timeout=True),
+            Drain(text),
+        ]
         async with harness(links) as made:
             worker_end, node_end = await made.stream()
             await node_end.send(batch)

@@ -38,6 +38,7 @@ _REQUIRED_NUMBERS = {"attempt", "version", "generation", "shard_total", "protoco
 _CHOICES: dict[tuple[type, str], tuple[str, ...]] = {
     (OutputChunk, "stream"): ("stdout", "stderr", "log"),
     (TaskSpec, "exclusive"): ("strict", "relaxed"),
+    (TaskSpec, "isolation"): ("shared", "process"),
 }
 
 

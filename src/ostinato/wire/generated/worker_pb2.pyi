@@ -21,7 +21,7 @@ class NodeFrame(_message.Message):
     def __init__(self, messages: _Optional[_Iterable[_Union[NodeMessage, _Mapping]]] = ...) -> None: ...
 
 class WorkerMessage(_message.Message):
-    __slots__ = ("hello", "heartbeat", "accepted", "outcomes", "output", "progress", "draining")
+    __slots__ = ("hello", "heartbeat", "accepted", "outcomes", "output", "progress", "draining", "guardian_hello", "tree_ended")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     ACCEPTED_FIELD_NUMBER: _ClassVar[int]
@@ -29,6 +29,8 @@ class WorkerMessage(_message.Message):
     OUTPUT_FIELD_NUMBER: _ClassVar[int]
     PROGRESS_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
+    GUARDIAN_HELLO_FIELD_NUMBER: _ClassVar[int]
+    TREE_ENDED_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     heartbeat: Heartbeat
     accepted: Accepted
@@ -36,10 +38,12 @@ class WorkerMessage(_message.Message):
     output: Output
     progress: Progress
     draining: Draining
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., accepted: _Optional[_Union[Accepted, _Mapping]] = ..., outcomes: _Optional[_Union[Outcomes, _Mapping]] = ..., output: _Optional[_Union[Output, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., draining: _Optional[_Union[Draining, _Mapping]] = ...) -> None: ...
+    guardian_hello: GuardianHello
+    tree_ended: TreeEnded
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., accepted: _Optional[_Union[Accepted, _Mapping]] = ..., outcomes: _Optional[_Union[Outcomes, _Mapping]] = ..., output: _Optional[_Union[Output, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., draining: _Optional[_Union[Draining, _Mapping]] = ..., guardian_hello: _Optional[_Union[GuardianHello, _Mapping]] = ..., tree_ended: _Optional[_Union[TreeEnded, _Mapping]] = ...) -> None: ...
 
 class NodeMessage(_message.Message):
-    __slots__ = ("welcome", "rejected", "specs", "assignments", "cancel", "heartbeat_acknowledged", "outcomes_acknowledged", "drain")
+    __slots__ = ("welcome", "rejected", "specs", "assignments", "cancel", "heartbeat_acknowledged", "outcomes_acknowledged", "drain", "tree_ended_recorded")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     REJECTED_FIELD_NUMBER: _ClassVar[int]
     SPECS_FIELD_NUMBER: _ClassVar[int]
@@ -48,6 +52,7 @@ class NodeMessage(_message.Message):
     HEARTBEAT_ACKNOWLEDGED_FIELD_NUMBER: _ClassVar[int]
     OUTCOMES_ACKNOWLEDGED_FIELD_NUMBER: _ClassVar[int]
     DRAIN_FIELD_NUMBER: _ClassVar[int]
+    TREE_ENDED_RECORDED_FIELD_NUMBER: _ClassVar[int]
     welcome: Welcome
     rejected: Rejected
     specs: Specs
@@ -56,7 +61,8 @@ class NodeMessage(_message.Message):
     heartbeat_acknowledged: HeartbeatAcknowledged
     outcomes_acknowledged: OutcomesAcknowledged
     drain: Drain
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., rejected: _Optional[_Union[Rejected, _Mapping]] = ..., specs: _Optional[_Union[Specs, _Mapping]] = ..., assignments: _Optional[_Union[Assignments, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ..., heartbeat_acknowledged: _Optional[_Union[HeartbeatAcknowledged, _Mapping]] = ..., outcomes_acknowledged: _Optional[_Union[OutcomesAcknowledged, _Mapping]] = ..., drain: _Optional[_Union[Drain, _Mapping]] = ...) -> None: ...
+    tree_ended_recorded: TreeEndedRecorded
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., rejected: _Optional[_Union[Rejected, _Mapping]] = ..., specs: _Optional[_Union[Specs, _Mapping]] = ..., assignments: _Optional[_Union[Assignments, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ..., heartbeat_acknowledged: _Optional[_Union[HeartbeatAcknowledged, _Mapping]] = ..., outcomes_acknowledged: _Optional[_Union[OutcomesAcknowledged, _Mapping]] = ..., drain: _Optional[_Union[Drain, _Mapping]] = ..., tree_ended_recorded: _Optional[_Union[TreeEndedRecorded, _Mapping]] = ...) -> None: ...
 
 class TaskRef(_message.Message):
     __slots__ = ("namespace", "name")
@@ -67,7 +73,7 @@ class TaskRef(_message.Message):
     def __init__(self, namespace: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("protocol", "worker_id", "worker_name", "token", "labels", "capacity", "tasks", "executors", "running", "problems", "declarations", "granted")
+    __slots__ = ("protocol", "worker_id", "worker_name", "token", "labels", "capacity", "tasks", "executors", "running", "problems", "declarations", "granted", "ended_workers")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -101,6 +107,7 @@ class Hello(_message.Message):
     PROBLEMS_FIELD_NUMBER: _ClassVar[int]
     DECLARATIONS_FIELD_NUMBER: _ClassVar[int]
     GRANTED_FIELD_NUMBER: _ClassVar[int]
+    ENDED_WORKERS_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     worker_id: str
     worker_name: str
@@ -113,7 +120,8 @@ class Hello(_message.Message):
     problems: _containers.RepeatedScalarFieldContainer[str]
     declarations: _containers.RepeatedScalarFieldContainer[bytes]
     granted: _containers.ScalarMap[str, int]
-    def __init__(self, protocol: _Optional[int] = ..., worker_id: _Optional[str] = ..., worker_name: _Optional[str] = ..., token: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., capacity: _Optional[_Mapping[str, int]] = ..., tasks: _Optional[_Iterable[_Union[TaskRef, _Mapping]]] = ..., executors: _Optional[_Iterable[str]] = ..., running: _Optional[_Iterable[_Union[RunningReport, _Mapping]]] = ..., problems: _Optional[_Iterable[str]] = ..., declarations: _Optional[_Iterable[bytes]] = ..., granted: _Optional[_Mapping[str, int]] = ...) -> None: ...
+    ended_workers: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, protocol: _Optional[int] = ..., worker_id: _Optional[str] = ..., worker_name: _Optional[str] = ..., token: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., capacity: _Optional[_Mapping[str, int]] = ..., tasks: _Optional[_Iterable[_Union[TaskRef, _Mapping]]] = ..., executors: _Optional[_Iterable[str]] = ..., running: _Optional[_Iterable[_Union[RunningReport, _Mapping]]] = ..., problems: _Optional[_Iterable[str]] = ..., declarations: _Optional[_Iterable[bytes]] = ..., granted: _Optional[_Mapping[str, int]] = ..., ended_workers: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class RunningReport(_message.Message):
     __slots__ = ("instance_id", "attempt", "attempt_id")
@@ -225,6 +233,26 @@ class Draining(_message.Message):
     reason: str
     def __init__(self, reason: _Optional[str] = ...) -> None: ...
 
+class GuardianHello(_message.Message):
+    __slots__ = ("protocol", "worker_id", "worker_name", "token")
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    WORKER_ID_FIELD_NUMBER: _ClassVar[int]
+    WORKER_NAME_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    protocol: int
+    worker_id: str
+    worker_name: str
+    token: str
+    def __init__(self, protocol: _Optional[int] = ..., worker_id: _Optional[str] = ..., worker_name: _Optional[str] = ..., token: _Optional[str] = ...) -> None: ...
+
+class TreeEnded(_message.Message):
+    __slots__ = ("heartbeat_sequence", "reason")
+    HEARTBEAT_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    heartbeat_sequence: int
+    reason: str
+    def __init__(self, heartbeat_sequence: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
 class Welcome(_message.Message):
     __slots__ = ("protocol", "node_id", "worker_lease_us", "heartbeat_us")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
@@ -252,7 +280,7 @@ class Specs(_message.Message):
     def __init__(self, items: _Optional[_Iterable[_Union[TaskSpec, _Mapping]]] = ...) -> None: ...
 
 class TaskSpec(_message.Message):
-    __slots__ = ("ref", "version", "executor", "timeout_us", "grace_us", "heartbeat_timeout_us", "exclusive")
+    __slots__ = ("ref", "version", "executor", "timeout_us", "grace_us", "heartbeat_timeout_us", "exclusive", "isolation", "memory_limit_bytes", "cpu_limit")
     REF_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     EXECUTOR_FIELD_NUMBER: _ClassVar[int]
@@ -260,6 +288,9 @@ class TaskSpec(_message.Message):
     GRACE_US_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_TIMEOUT_US_FIELD_NUMBER: _ClassVar[int]
     EXCLUSIVE_FIELD_NUMBER: _ClassVar[int]
+    ISOLATION_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_LIMIT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    CPU_LIMIT_FIELD_NUMBER: _ClassVar[int]
     ref: TaskRef
     version: int
     executor: bytes
@@ -267,7 +298,10 @@ class TaskSpec(_message.Message):
     grace_us: int
     heartbeat_timeout_us: int
     exclusive: str
-    def __init__(self, ref: _Optional[_Union[TaskRef, _Mapping]] = ..., version: _Optional[int] = ..., executor: _Optional[bytes] = ..., timeout_us: _Optional[int] = ..., grace_us: _Optional[int] = ..., heartbeat_timeout_us: _Optional[int] = ..., exclusive: _Optional[str] = ...) -> None: ...
+    isolation: str
+    memory_limit_bytes: int
+    cpu_limit: float
+    def __init__(self, ref: _Optional[_Union[TaskRef, _Mapping]] = ..., version: _Optional[int] = ..., executor: _Optional[bytes] = ..., timeout_us: _Optional[int] = ..., grace_us: _Optional[int] = ..., heartbeat_timeout_us: _Optional[int] = ..., exclusive: _Optional[str] = ..., isolation: _Optional[str] = ..., memory_limit_bytes: _Optional[int] = ..., cpu_limit: _Optional[float] = ...) -> None: ...
 
 class Assignments(_message.Message):
     __slots__ = ("heartbeat_sequence", "items")
@@ -278,7 +312,7 @@ class Assignments(_message.Message):
     def __init__(self, heartbeat_sequence: _Optional[int] = ..., items: _Optional[_Iterable[_Union[Assignment, _Mapping]]] = ...) -> None: ...
 
 class Assignment(_message.Message):
-    __slots__ = ("instance_id", "namespace", "task", "version", "generation", "attempt", "attempt_id", "retry_count", "payload", "due_us", "fire_us", "shard", "shard_total")
+    __slots__ = ("instance_id", "namespace", "task", "version", "generation", "attempt", "attempt_id", "retry_count", "payload", "due_us", "fire_us", "shard", "shard_total", "partition")
     INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     TASK_FIELD_NUMBER: _ClassVar[int]
@@ -292,6 +326,7 @@ class Assignment(_message.Message):
     FIRE_US_FIELD_NUMBER: _ClassVar[int]
     SHARD_FIELD_NUMBER: _ClassVar[int]
     SHARD_TOTAL_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
     instance_id: str
     namespace: str
     task: str
@@ -305,17 +340,20 @@ class Assignment(_message.Message):
     fire_us: int
     shard: int
     shard_total: int
-    def __init__(self, instance_id: _Optional[str] = ..., namespace: _Optional[str] = ..., task: _Optional[str] = ..., version: _Optional[int] = ..., generation: _Optional[int] = ..., attempt: _Optional[int] = ..., attempt_id: _Optional[str] = ..., retry_count: _Optional[int] = ..., payload: _Optional[bytes] = ..., due_us: _Optional[int] = ..., fire_us: _Optional[int] = ..., shard: _Optional[int] = ..., shard_total: _Optional[int] = ...) -> None: ...
+    partition: int
+    def __init__(self, instance_id: _Optional[str] = ..., namespace: _Optional[str] = ..., task: _Optional[str] = ..., version: _Optional[int] = ..., generation: _Optional[int] = ..., attempt: _Optional[int] = ..., attempt_id: _Optional[str] = ..., retry_count: _Optional[int] = ..., payload: _Optional[bytes] = ..., due_us: _Optional[int] = ..., fire_us: _Optional[int] = ..., shard: _Optional[int] = ..., shard_total: _Optional[int] = ..., partition: _Optional[int] = ...) -> None: ...
 
 class Cancel(_message.Message):
-    __slots__ = ("instance_id", "attempt_id", "reason")
+    __slots__ = ("instance_id", "attempt_id", "reason", "is_timeout")
     INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_ID_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    IS_TIMEOUT_FIELD_NUMBER: _ClassVar[int]
     instance_id: str
     attempt_id: str
     reason: str
-    def __init__(self, instance_id: _Optional[str] = ..., attempt_id: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+    is_timeout: bool
+    def __init__(self, instance_id: _Optional[str] = ..., attempt_id: _Optional[str] = ..., reason: _Optional[str] = ..., is_timeout: _Optional[bool] = ...) -> None: ...
 
 class HeartbeatAcknowledged(_message.Message):
     __slots__ = ("sequence", "sent_boot_us", "partitions")
@@ -338,3 +376,7 @@ class Drain(_message.Message):
     REASON_FIELD_NUMBER: _ClassVar[int]
     reason: str
     def __init__(self, reason: _Optional[str] = ...) -> None: ...
+
+class TreeEndedRecorded(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

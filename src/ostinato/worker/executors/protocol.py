@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
@@ -19,11 +19,16 @@ from ostinato.wire.messages import Assignment, TaskSpec
 
 
 class AttemptStart(msgspec.Struct):
-    """One attempt to run. `deadline_us` is its UTC deadline for the task's own information."""
+    """One attempt to run. `deadline_us` is its UTC deadline for the task's own information.
+
+    `lease_ends_us` is boot time, None for a relaxed attempt; the supervisor moves it while the lease is
+    extended, so it is read when the attempt really begins.
+    """
 
     assignment: Assignment
     spec: TaskSpec
     deadline_us: int | None = None
+    lease_ends_us: int | None = None
 
 
 class StopReason(StrEnum):
@@ -51,6 +56,8 @@ class AttemptFinished(msgspec.Struct):
     failure: Failure | None = None
     #: It died with a neighbour that had to be killed: lost, uncounted.
     collateral: bool = False
+    #: Why none of it ran, if it was refused at the last moment: handed back, nothing counts.
+    refused: str = ""
 
 
 class AttemptBeat(msgspec.Struct):
@@ -98,4 +105,13 @@ class Executor(Protocol):
 
     async def close(self) -> None:
         """Kill what still runs, wait for it, give everything back; idempotent."""
+        ...
+
+
+@runtime_checkable
+class KeepsLeases(Protocol):
+    """An executor whose processes a guardian ends if the supervisor does not; it must know their leases."""
+
+    def leases_moved(self) -> None:
+        """`lease_ends_us` of attempts that were started here has changed."""
         ...

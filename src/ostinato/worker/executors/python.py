@@ -1,4 +1,4 @@
-"""Runs Python functions: ``def`` in slot processes, ``async def`` in the loop process.
+"""Runs Python functions: ``def`` and isolated ones in slot processes, ``async def`` in the loop process.
 
 The supervisor never imports what users wrote; which tasks there are is read in the first process.
 """
@@ -6,15 +6,19 @@ The supervisor never imports what users wrote; which tasks there are is read in 
 from __future__ import annotations
 
 import asyncio
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 
 from ostinato.clock import Clock
 from ostinato.core.definition import PythonSpec
 from ostinato.worker.executors.protocol import AttemptStart, EventSink, StopReason
+from ostinato.worker.guardian import Guardian
 from ostinato.worker.known_tasks import KnownTasks
 from ostinato.worker.loop_process import LoopHost
 from ostinato.worker.python_process import PythonSettings
-from ostinato.worker.slots import SlotPool
+from ostinato.worker.resources import Resources, RlimitResources
+from ostinato.worker.slots import SlotPool, is_isolated
 
 
 class PythonExecutor:
@@ -22,8 +26,18 @@ class PythonExecutor:
 
     kind = "python"
 
-    def __init__(self, *, settings: PythonSettings, clock: Clock, process_slots: int) -> None:
+    def __init__(
+        self,
+        *,
+        settings: PythonSettings,
+        resources: Resources,
+        clock: Clock,
+        process_slots: int,
+        owns_guardian: bool,
+    ) -> None:
         self._settings = settings
+        self._resources = resources
+        self._owns_guardian = owns_guardian
         self._clock = clock
         self._process_slots = process_slots
         self._slots: SlotPool | None = None
@@ -47,8 +61,13 @@ class PythonExecutor:
 
     async def open(self, sink: EventSink) -> None:
         """Import the app in a process of each sort that there will be, and wait for both."""
+        await self._settings.guardian.start()
         self._slots = SlotPool(
-            size=self._process_slots, settings=self._settings, clock=self._clock, sink=sink
+            size=self._process_slots,
+            settings=self._settings,
+            resources=self._resources,
+            clock=self._clock,
+            sink=sink,
         )
         self._loop_host = LoopHost(settings=self._settings, clock=self._clock, sink=sink)
         self._loop_host.warm_up()
@@ -63,7 +82,7 @@ class PythonExecutor:
         shared: list[AttemptStart] = []
         for attempt in attempts:
             assert isinstance(attempt.spec.executor, PythonSpec)
-            if attempt.spec.executor.is_async:
+            if attempt.spec.executor.is_async and not is_isolated(attempt):
                 shared.append(attempt)
             else:
                 self._slots.start(attempt)
@@ -76,12 +95,42 @@ class PythonExecutor:
         if not self._slots.stop(attempt_id, reason=reason, grace_us=grace_us):
             self._loop_host.stop(attempt_id, reason=reason, grace_us=grace_us)
 
+    def leases_moved(self) -> None:
+        if self._slots is not None and self._loop_host is not None:
+            self._slots.leases_moved()
+            self._loop_host.leases_moved()
+
     async def close(self) -> None:
         if self._slots is not None and self._loop_host is not None:
             await asyncio.gather(self._slots.close(), self._loop_host.close())
+        if self._owns_guardian:
+            await self._settings.guardian.close()
 
 
-def build_python_executor(*, app: str, clock: Clock, process_slots: int) -> PythonExecutor:
-    """Executor for the tasks of `app`: ``module[:attr]`` or ``path.py[:attr]``, several with commas."""
-    settings = PythonSettings.of(app=app, clock=clock)
-    return PythonExecutor(settings=settings, clock=clock, process_slots=process_slots)
+def build_python_executor(
+    *,
+    app: str,
+    clock: Clock,
+    process_slots: int,
+    guardian: Guardian | None = None,
+    data_dir: Path | None = None,
+    resources: Resources | None = None,
+) -> PythonExecutor:
+    """Executor for the tasks of `app`: ``module[:attr]`` or ``path.py[:attr]``, several with commas.
+
+    `guardian` starts the processes; without one the executor has one of its own. `data_dir` holds scratch
+    directories (the system's folder for temporary files by default); `resources` enforces limits.
+    """
+    settings = PythonSettings.of(
+        app=app,
+        clock=clock,
+        guardian=guardian or Guardian(clock=clock),
+        data_dir=data_dir or Path(tempfile.gettempdir()),
+    )
+    return PythonExecutor(
+        settings=settings,
+        resources=resources or RlimitResources("no control group was looked for"),
+        clock=clock,
+        process_slots=process_slots,
+        owns_guardian=guardian is None,
+    )

@@ -11,7 +11,8 @@ import asyncio
 import errno
 import signal
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -21,17 +22,23 @@ from ostinato.core.definition import ShellSpec
 from ostinato.core.failure.codes import CATALOGUE
 from ostinato.core.failure.failure import Failure, safe_failure
 from ostinato.core.failure.text import safe_text
-from ostinato.core.instants import MILLISECOND
-from ostinato.worker.child import ChildProcess, PipeReader, exit_failure, start_child
+from ostinato.core.instants import MILLISECOND, SECOND
+from ostinato.worker.child import ChildProcess, PipeReader
 from ostinato.worker.executors.protocol import AttemptFinished, AttemptStart, EventSink, StopReason
 from ostinato.worker.executors.task_based import AttemptTasks, StopRequest, until_stopped_or
+from ostinato.worker.guardian import Guardian
+from ostinato.worker.guardian_process import NotStartedError
 from ostinato.worker.output import CHUNK_BYTES_MAX, OutputCapture
-from ostinato.worker.workspace import Workspace, attempt_environment
+from ostinato.worker.process_limits import ProcessLimits
+from ostinato.worker.resources import Holding, Limits, LimitsUnavailable, Resources, RlimitResources
+from ostinato.worker.workspace import FULL_DISK, Workspace, attempt_environment
 
 #: How much of the standard output becomes part of the result.
 RESULT_TAIL_BYTES = 4096
 #: Longest time that output waits to be sent on.
 _FLUSH_US = 100 * MILLISECOND
+#: How long a slot whose disk is full waits before it takes other work.
+_FULL_DISK_REST_US = 2 * SECOND
 
 
 class ShellExecutor:
@@ -39,13 +46,29 @@ class ShellExecutor:
 
     kind = "shell"
 
-    def __init__(self, *, clock: Clock, data_dir: Path) -> None:
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        data_dir: Path,
+        guardian: Guardian | None = None,
+        resources: Resources | None = None,
+    ) -> None:
+        """`guardian` starts the commands; without one the executor has one of its own.
+
+        `resources` enforces limits.
+        """
+        self._resources = resources or RlimitResources("no control group was looked for")
+        self._guardian = guardian if guardian is not None else Guardian(clock=clock)
+        self._owns_guardian = guardian is None
+        self._running: dict[str, _RunningCommand] = {}
         self._clock = clock
         self._data_dir = data_dir
         self._sink: EventSink | None = None
         self._attempts: AttemptTasks | None = None
 
     async def open(self, sink: EventSink) -> None:
+        await self._guardian.start()
         self._sink = sink
         self._attempts = AttemptTasks(self._run, clock=self._clock, sink=sink, kind="command")
 
@@ -60,6 +83,12 @@ class ShellExecutor:
     async def close(self) -> None:
         if self._attempts is not None:
             await self._attempts.close()
+        if self._owns_guardian:
+            await self._guardian.close()
+
+    def leases_moved(self) -> None:
+        for command in self._running.values():
+            command.lease_moved()
 
     async def _run(self, start: AttemptStart, stop: StopRequest) -> AttemptFinished:
         assert self._sink is not None, "open() comes first"
@@ -67,25 +96,52 @@ class ShellExecutor:
         try:
             workspace = Workspace(self._data_dir, start.assignment)
         except OSError as error:
+            if error.errno in FULL_DISK:
+                return await self._refused_for_room(attempt_id, error, stop=stop)
             return self._finished(attempt_id, None, failure=_spawn_failure(error, directory=""))
+        holding = Holding()
         try:
-            command = _RunningCommand(start, workspace, clock=self._clock, sink=self._sink)
+            holding = self._resources.hold(attempt_id, Limits.of(start.spec))
+            command = _RunningCommand(
+                start, workspace, limits=holding.process_limits, clock=self._clock, sink=self._sink
+            )
             try:
-                child = command.spawn()
+                child = await command.spawn(self._guardian)
+            except NotStartedError as error:
+                return self._finished(attempt_id, None, refused=str(error))
             except (OSError, ValueError) as error:
                 spec = start.spec.executor
                 assert isinstance(spec, ShellSpec)
                 return self._finished(attempt_id, None, failure=_spawn_failure(error, spec.directory))
+            self._running[attempt_id] = command
             started_us = self._clock.wall_us()
             self._sink.started([attempt_id])
             return_code = await command.to_end(child, stop)
+            if return_code:
+                failure = holding.explain(child.failure_of_exit(return_code, what="the command"))
+                return self._finished(attempt_id, started_us, failure=failure)
+        except LimitsUnavailable as error:
+            return self._finished(attempt_id, None, failure=error.failure)
         finally:
-            await asyncio.get_running_loop().run_in_executor(None, workspace.remove)
-        if return_code:
-            failure = exit_failure(return_code, what="the command")
-            return self._finished(attempt_id, started_us, failure=failure)
+            self._running.pop(attempt_id, None)
+            await asyncio.get_running_loop().run_in_executor(None, _clean_up, holding, workspace)
         result = msgspec.json.encode({"exit_code": 0, "stdout_tail": command.stdout_tail})
         return self._finished(attempt_id, started_us, result=result)
+
+    async def _refused_for_room(
+        self, attempt_id: str, error: OSError, *, stop: StopRequest
+    ) -> AttemptFinished:
+        """Hand an attempt back that the disk has no room for: the task is not to blame.
+
+        Its slot rests meanwhile, or the same attempt would come back at once, again and again (C123).
+        """
+        rested = asyncio.ensure_future(self._clock.sleep_until_us(self._clock.boot_us() + _FULL_DISK_REST_US))
+        try:
+            await until_stopped_or(stop, rested)
+        finally:
+            rested.cancel()
+        refused = f"the worker has no room for its scratch directory: {error.strerror}"
+        return self._finished(attempt_id, None, refused=refused)
 
     def _finished(
         self,
@@ -94,6 +150,7 @@ class ShellExecutor:
         *,
         result: bytes | None = None,
         failure: Failure | None = None,
+        refused: str = "",
     ) -> AttemptFinished:
         return AttemptFinished(
             attempt_id=attempt_id,
@@ -101,13 +158,23 @@ class ShellExecutor:
             finished_us=self._clock.wall_us(),
             result=result,
             failure=failure,
+            refused=refused,
         )
 
 
 class _RunningCommand:
     """One command with its pipes, from start to the end of its tree."""
 
-    def __init__(self, start: AttemptStart, workspace: Workspace, *, clock: Clock, sink: EventSink) -> None:
+    def __init__(
+        self,
+        start: AttemptStart,
+        workspace: Workspace,
+        *,
+        limits: ProcessLimits | None,
+        clock: Clock,
+        sink: EventSink,
+    ) -> None:
+        self._limits = limits
         self._start = start
         self._workspace = workspace
         self._clock = clock
@@ -118,6 +185,7 @@ class _RunningCommand:
         self._tail: deque[bytes] = deque()
         self._tail_bytes = 0
         self._flush: asyncio.TimerHandle | None = None
+        self._mark: Callable[[int | None], None]
 
     @property
     def stdout_tail(self) -> str:
@@ -125,8 +193,8 @@ class _RunningCommand:
         tail = b"".join(self._tail)[-RESULT_TAIL_BYTES:]
         return safe_text(tail.decode("utf-8", "backslashreplace")).removesuffix("\n")
 
-    def spawn(self) -> ChildProcess:
-        """Start the command. Raises ``OSError`` or ``ValueError``, and then has given the pipes back."""
+    async def spawn(self, guardian: Guardian) -> ChildProcess:
+        """Start the command. Raises as ``Guardian.spawn``, and then has given the pipes back."""
         spec = self._start.spec.executor
         assert isinstance(spec, ShellSpec)
         command = ("/bin/sh", "-c", spec.command) if isinstance(spec.command, str) else spec.command
@@ -137,20 +205,28 @@ class _RunningCommand:
             deadline_us=self._start.deadline_us,
         )
         try:
-            child = start_child(
+            child = await guardian.spawn(
                 command,
                 env=environment,
                 marker=self._start.assignment.attempt_id,
                 directory=spec.directory or str(self._workspace.directory),
                 stdout=self._stdout.write_end,
                 stderr=self._stderr.write_end,
+                lease_ends_us=self._start.lease_ends_us,
+                limits=self._limits,
             )
-        except (OSError, ValueError):
+        except BaseException:
             self._close_pipes()
             raise
+        self._mark = partial(guardian.mark, child.pid)
+        self.lease_moved()
         self._stdout.child_started()
         self._stderr.child_started()
         return child
+
+    def lease_moved(self) -> None:
+        """Tell the guardian how long the command may go on now."""
+        self._mark(self._start.lease_ends_us)
 
     async def to_end(self, child: ChildProcess, stop: StopRequest) -> int:
         """Wait for the end of the command and its tree; returns the return code of the command itself."""
@@ -175,7 +251,7 @@ class _RunningCommand:
 
     async def _stop(self, child: ChildProcess, stop: StopRequest) -> None:
         child.signal_group(signal.SIGTERM)
-        while (left := await child.tree()) and self._clock.boot_us() < stop.kill_us:
+        while (left := await child.members()) and self._clock.boot_us() < stop.kill_us:
             stop.changed.clear()
             gone = asyncio.ensure_future(child.wait_for_one(left))
             expired = asyncio.ensure_future(self._clock.sleep_until_us(stop.kill_us))
@@ -207,6 +283,11 @@ class _RunningCommand:
     def _close_pipes(self) -> None:
         self._stdout.close()
         self._stderr.close()
+
+
+def _clean_up(holding: Holding, workspace: Workspace) -> None:
+    holding.release()
+    workspace.remove()
 
 
 def _spawn_failure(error: OSError | ValueError, directory: str) -> Failure:

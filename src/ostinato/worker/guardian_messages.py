@@ -1,0 +1,157 @@
+"""What a supervisor and its guardian say to each other; one message a frame.
+
+Descriptors travel beside the bytes of the ``Spawn`` that they belong to: standard output, standard error,
+then those that the process is given beyond these.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TypeAlias
+
+import msgspec
+
+from ostinato.worker.framing import frame
+from ostinato.worker.process_limits import ProcessLimits
+
+#: In the command of a ``Spawn``: replaced by the number of the first descriptor beyond the standard ones.
+CHANNEL_ARGUMENT = b"@channel"
+#: Program that carries a ``Report`` to the nodes.
+REPORT_MODULE = "ostinato.tree_report"
+
+
+def ended_path(spool_path: Path) -> Path:
+    """File beside a spool by which a guardian says that nothing of its worker runs any more."""
+    return spool_path.with_suffix(".ended")
+
+
+class ReportTarget(msgspec.Struct, array_like=True):
+    """Where the guardian reports that the supervisor is gone, as which worker, and what it brings along."""
+
+    worker_id: str
+    worker_name: str
+    addresses: list[str]
+    token: str = ""
+    #: PEM file of the authority that nodes are checked by; empty: no TLS.
+    tls_ca: str = ""
+    tls_server_name: str = ""
+    #: The supervisor's spool; empty: it has none.
+    spool_path: str = ""
+
+
+class Report(msgspec.Struct):
+    """What the guardian has to say to the nodes; `heartbeat_sequence` as in the wire's ``TreeEnded``."""
+
+    target: ReportTarget
+    reason: str
+    heartbeat_sequence: int | None
+    #: Longest time that it is worth trying: by then the node waits no longer.
+    limit_us: int
+
+
+# ── supervisor → guardian ─────────────────────────────────────────────────────────────────────────────
+
+
+class Configure(msgspec.Struct, tag=0, array_like=True):
+    """First message: what makes boot time the same in both processes, and where to report (None: nowhere)."""
+
+    clock_offset_us: int
+    report: ReportTarget | None = None
+
+
+class Spawn(msgspec.Struct, tag=1, array_like=True):
+    """Start a process in a session of its own, unless its lease is over."""
+
+    number: int
+    command: list[bytes]
+    environment: dict[bytes, bytes]
+    marker: str
+    directory: bytes | None
+    descriptor_count: int
+    #: It keeps its own orphans, so none of the guardian's are its.
+    is_subreaper: bool
+    lease_ends_us: int | None = None
+    limits: ProcessLimits | None = None
+
+
+class Mark(msgspec.Struct, tag=2, array_like=True):
+    """End of the lease of what runs in a process; None: nothing there depends on one."""
+
+    pid: int
+    lease_ends_us: int | None
+
+
+class Release(msgspec.Struct, tag=3, array_like=True):
+    """The tree of an exited process has been dealt with; its pid may be given to somebody else."""
+
+    pid: int
+
+
+class Lease(msgspec.Struct, tag=4, array_like=True):
+    """Newest heartbeat that any lease rests on."""
+
+    heartbeat_sequence: int
+    worker_lease_us: int
+
+
+class Ping(msgspec.Struct, tag=5, array_like=True):
+    """Asks for a sign of life."""
+
+    number: int
+
+
+class Farewell(msgspec.Struct, tag=6, array_like=True):
+    """The supervisor ends in good order: nothing to report."""
+
+
+# ── guardian → supervisor ─────────────────────────────────────────────────────────────────────────────
+
+
+class Spawned(msgspec.Struct, tag=10, array_like=True):
+    """Answer to ``Spawn``: the process, which cannot be mistaken for another by its start time."""
+
+    number: int
+    pid: int
+    start_ticks: int
+
+
+class NotSpawned(msgspec.Struct, tag=11, array_like=True):
+    """Answer to ``Spawn``: as ``OSError`` has it, with number 0 for what is no error of the system."""
+
+    number: int
+    error_number: int
+    message: str
+    filename: str = ""
+    is_lease_over: bool = False
+
+
+class Exited(msgspec.Struct, tag=12, array_like=True):
+    """A process has ended: exit status, or minus the signal. Its pid stays its own until ``Release``."""
+
+    pid: int
+    return_code: int
+
+
+class Pong(msgspec.Struct, tag=13, array_like=True):
+    """Answer to ``Ping``."""
+
+    number: int
+
+
+class LeaseEnded(msgspec.Struct, tag=14, array_like=True):
+    """These processes were killed with all that came from them because their lease had ended."""
+
+    pids: list[int]
+
+
+ToGuardian: TypeAlias = Configure | Spawn | Mark | Release | Lease | Ping | Farewell
+FromGuardian: TypeAlias = Spawned | NotSpawned | Exited | Pong | LeaseEnded
+
+_encoder = msgspec.msgpack.Encoder()
+to_guardian = msgspec.msgpack.Decoder[ToGuardian](ToGuardian)
+from_guardian = msgspec.msgpack.Decoder[FromGuardian](FromGuardian)
+
+
+def encode_message(message: ToGuardian | FromGuardian) -> bytes:
+    """One frame."""
+    return frame(_encoder.encode(message))
