@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from support.cluster import Cluster, python_task, value_of, worker_of
+from support.cluster import ADDRESS, Cluster, python_task, value_of, worker_of
+from support.scripted_worker import HEARTBEAT_US
 
 from ostinato.clock import Clock
 from ostinato.core.instants import HOUR, MINUTE, SECOND
@@ -108,6 +109,39 @@ def test_c123_an_hour_without_room_loses_no_attempt_and_is_said_once() -> None:
         assert [(row.attempt, row.result) for row in (done, last)] == [(1, b"1"), (1, b"2")]
         assert await cluster.store.history(ends) == await cluster.store.history(lasts) == []
         _assert_said_once(cluster, full_us=free_us - full_us)
+        await worker.disconnect()
+        await cluster.stop()
+
+    run_virtual(story())
+
+
+def test_c123_a_worker_that_connects_anew_during_it_without_an_attempt_is_heard_and_keeps_the_others() -> (
+    None
+):
+    async def story() -> None:
+        cluster, store = _full_cluster()
+        task = python_task()
+        await cluster.start(task)
+        worker = await worker_of(cluster, lambda item: None)
+        missing, lasts = await cluster.submit(task), await cluster.submit(task)
+        for identity in (missing, lasts):
+            await cluster.in_state(identity, State.RUNNING)
+        store.is_full = True
+        await worker.disconnect()
+        gone = next(item for item in worker.assigned if item.instance_id == missing)
+        del worker.running[gone.attempt_id]
+        worker.messages.clear()
+        await worker.connect(ADDRESS)
+        worker.beat(HEARTBEAT_US)
+        await cluster.sleep(MINUTE)
+        heard = [message for message in worker.messages if isinstance(message, HeartbeatAcknowledged)]
+        assert cluster.clock.boot_us() - heard[-1].sent_boot_us <= 2 * SECOND
+        store.is_full = False
+        await cluster.until(lambda: value_of(len(worker.assigned) == 3))
+        again = await cluster.instance(missing)
+        assert (again.attempt, again.counters.lost) == (2, 1)
+        kept = await cluster.instance(lasts)
+        assert (kept.state, kept.attempt) == (State.RUNNING, 1)
         await worker.disconnect()
         await cluster.stop()
 

@@ -10,12 +10,13 @@ from ostinato.core.failure.failure import safe_failure
 from ostinato.core.instants import SECOND
 from ostinato.core.retry.policy import RetryPolicy
 from ostinato.core.states import State
+from ostinato.scheduler.health_loop import START_US_MAX
 from ostinato.testing.virtual_clock import run_virtual
 from ostinato.wire.messages import Cancel
 
 WORKER_LEASE_US = 6 * SECOND
 TIMEOUT_US, GRACE_US = 20 * SECOND, 4 * SECOND
-DUE_US = TIMEOUT_US + GRACE_US + WORKER_LEASE_US
+DUE_US = START_US_MAX + TIMEOUT_US + GRACE_US + WORKER_LEASE_US
 #: The node looks at least this often.
 LOOK_US = 5 * SECOND
 

@@ -11,16 +11,18 @@ is told to end it, once per worker lease (C103).
 
 from __future__ import annotations
 
-from ostinato.core.instants import MILLISECOND, SECOND
+from ostinato.core.instants import MILLISECOND, MINUTE, SECOND
 from ostinato.core.partition.effects import Effects
 from ostinato.core.partition.ended import lose_attempt
-from ostinato.core.partition.running import RunningAttempt
+from ostinato.core.partition.running import Loss, RunningAttempt
 from ostinato.scheduler.loop import Loop
 from ostinato.scheduler.parts import NodeParts
 from ostinato.wire.messages import Cancel
 
 #: Two looks are at least this far apart.
 ROUND_US = 100 * MILLISECOND
+#: Longest time that a worker's process of tasks may take to start, which is not part of an attempt's time.
+START_US_MAX = 2 * MINUTE
 #: Between safety checks of instances held by overlap rules.
 OVERLAP_CHECK_US = 5 * SECOND
 
@@ -46,9 +48,9 @@ class HealthLoop(Loop):
         boot_us = self._clock.boot_us()
         if self._ownership.is_believed:
             lost = [
-                (attempt, message)
+                (attempt, why)
                 for attempt in self._ownership.memory.running.values()
-                if (message := self._why_lost(attempt, boot_us)) is not None
+                if (why := attempt.lost or self._why_lost(attempt, boot_us)) is not None
             ]
             if lost:
                 await self._lose(lost[: self._config.batch_count])
@@ -79,24 +81,25 @@ class HealthLoop(Loop):
     def _patience_us(self) -> int:
         return self._config.ownership_lease_us + self._config.worker_lease_us
 
-    def _why_lost(self, attempt: RunningAttempt, boot_us: int) -> str | None:
+    def _why_lost(self, attempt: RunningAttempt, boot_us: int) -> Loss | None:
         heard_us = self._sessions.heard_boot_us(attempt.worker_id)
         name = attempt.worker_name or attempt.worker_id
         if heard_us is None:
             if boot_us - attempt.known_since_boot_us < self._patience_us:
                 return None
-            return f"worker {name} has not come back since this node took over"
+            return Loss("WORKER_LOST", f"worker {name} has not come back since this node took over")
         silent_us = boot_us - heard_us
         if silent_us < self._config.worker_lease_us:
             return None
-        return f"worker {name} has not been heard of for {silent_us / SECOND:.1f}s; its lease has ended"
+        silence = f"{silent_us / SECOND:.1f}s"
+        return Loss("WORKER_LOST", f"worker {name} has not been heard of for {silence}; its lease has ended")
 
-    async def _lose(self, lost: list[tuple[RunningAttempt, str]]) -> None:
+    async def _lose(self, lost: list[tuple[RunningAttempt, Loss]]) -> None:
         effects = Effects()
         now_us = self._time.now_us()
-        for attempt, message in lost:
+        for attempt, why in lost:
             lose_attempt(
-                attempt, code="WORKER_LOST", message=message, now_us=now_us, rng=self._rng, into=effects
+                attempt, code=why.code, message=why.message, now_us=now_us, rng=self._rng, into=effects
             )
         await self._committer.commit(effects)
 
@@ -106,14 +109,15 @@ class HealthLoop(Loop):
             timeout_us = attempt.definition.timeout_us
             if timeout_us is None:
                 continue
-            if now_us - attempt.assigned_us < timeout_us + attempt.definition.grace_us + lease_us:
+            allowed_us = START_US_MAX + timeout_us + attempt.definition.grace_us + lease_us
+            if now_us - attempt.assigned_us < allowed_us:
                 continue
             told_us = attempt.timeout_told_boot_us
             session = self._sessions.by_id.get(attempt.worker_id)
             if session is None or (told_us is not None and boot_us - told_us < lease_us):
                 continue
             attempt.timeout_told_boot_us = boot_us
-            reason = "it has run for longer than its timeout, its grace and the worker lease"
+            reason = "it has long been over its timeout, and its worker has not ended it"
             session.post([Cancel(attempt.instance_id, attempt.attempt_id, reason, is_timeout=True)])
 
     async def _drop_unresponsive(self, boot_us: int) -> None:

@@ -11,8 +11,7 @@ import msgspec
 
 from ostinato.control.apply import apply
 from ostinato.core.definition import decode_definition
-from ostinato.core.partition.effects import Effects
-from ostinato.core.partition.ended import lose_attempt
+from ostinato.core.partition.running import Loss
 from ostinato.core.states import State
 from ostinato.errors import OstinatoError, UserError
 from ostinato.observe.records import (
@@ -66,11 +65,9 @@ class WorkerStreams:
         self._config = parts.config
         self._store = parts.store
         self._clock = parts.clock
-        self._rng = parts.rng
         self._hooks = parts.hooks
         self._time = parts.time
         self._ownership = parts.ownership
-        self._committer = parts.committer
         self._sessions = parts.sessions
         self._dispatch = dispatch
         self._outcomes = outcomes
@@ -180,38 +177,28 @@ class WorkerStreams:
             self._triggers.wake()
 
     async def _adopt(self, session: WorkerSession) -> None:
-        """What the worker has goes on; what it was given and has not is lost with certainty."""
+        """What the worker has goes on; what it was given and has not is lost with certainty.
+
+        The health loop records that, at once where it can: a full disk must not keep the worker from being
+        heard, or what it does have would end with its lease.
+        """
         reported = {report.attempt_id: report for report in session.hello.running}
         ended_workers = frozenset(session.hello.ended_workers)
-        effects = Effects()
-        now_us = self._time.now_us()
-        for attempt in list(self._ownership.memory.running.values()):
+        for attempt in self._ownership.memory.running.values():
             if attempt.attempt_id in reported:
                 attempt.worker_id = session.worker_id
                 attempt.acknowledged = True
+                attempt.lost = None
                 attempt.heartbeat_sequence = None
                 if attempt.cancel_requested:
                     session.post([Cancel(attempt.instance_id, attempt.attempt_id, attempt.cancel_reason)])
                 del reported[attempt.attempt_id]
             elif attempt.worker_id in ended_workers:
-                lose_attempt(
-                    attempt,
-                    code="WORKER_LOST",
-                    message=f"worker {attempt.worker_name} is gone and its processes have ended",
-                    now_us=now_us,
-                    rng=self._rng,
-                    into=effects,
-                )
+                message = f"worker {attempt.worker_name} is gone and its processes have ended"
+                attempt.lost = Loss("WORKER_LOST", message)
             elif attempt.worker_id == session.worker_id:
-                lose_attempt(
-                    attempt,
-                    code="WORKER_LOST" if attempt.acknowledged else "NOT_ACKNOWLEDGED",
-                    message=f"worker {session.worker_name} came back without it",
-                    now_us=now_us,
-                    rng=self._rng,
-                    into=effects,
-                )
-        await self._committer.commit(effects)
+                code = "WORKER_LOST" if attempt.acknowledged else "NOT_ACKNOWLEDGED"
+                attempt.lost = Loss(code, f"worker {session.worker_name} came back without it")
         await self._end_strangers(session, [report.instance_id for report in reported.values()])
 
     async def _end_strangers(self, session: WorkerSession, instance_ids: list[str]) -> None:

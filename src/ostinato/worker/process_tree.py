@@ -185,9 +185,7 @@ def _strays(trees: Sequence[Tree], family: Family, *, stats: dict[int, _Stat]) -
         return set()
     known = {tree.root.pid for tree in (*family.trees, *trees)}
     ending = {tree.root for tree in trees}
-    others = [
-        tree for tree in family.trees if not _keeps_orphans(tree, stats) and tree.root not in ending
-    ]
+    others = [tree for tree in family.trees if not _keeps_orphans(tree, stats) and tree.root not in ending]
     oldest_ticks = min(tree.root.start_ticks for tree in commands)
     own_line = _read(family.subreaper_pid, "cmdline")
     strays: set[int] = set()

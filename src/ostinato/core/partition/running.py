@@ -8,6 +8,13 @@ from ostinato.core.definition import TaskDefinition, TaskRef
 from ostinato.core.retry.counters import Counters
 
 
+class Loss(msgspec.Struct, frozen=True):
+    """Why nobody will report an attempt: a code of the catalogue, and the cause in words."""
+
+    code: str
+    message: str
+
+
 class RunningAttempt(msgspec.Struct, kw_only=True):
     """An attempt that a worker has, with all that a decision about its end needs."""
 
@@ -31,6 +38,8 @@ class RunningAttempt(msgspec.Struct, kw_only=True):
     #: The heartbeat of its worker that its assignment named, or one that was sent after it arrived. None until
     #: one is known: assigned on the greeting of a stream alone, or adopted.
     heartbeat_sequence: int | None = None
+    #: Why its worker certainly has it no more, once that is known; the health loop records it.
+    lost: Loss | None = None
     #: Node's monotonic clock when the worker was last told that it is far beyond its time-out.
     timeout_told_boot_us: int | None = None
     #: Node's monotonic clock at the assignment, or at the take-over of the partition.
