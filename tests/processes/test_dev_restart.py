@@ -1,4 +1,4 @@
-"""``ostinato dev`` killed and started again: what ran is run again at once, although nobody could report it."""
+"""``ostinato dev`` killed and started again: what ran is run again at once."""
 
 from __future__ import annotations
 

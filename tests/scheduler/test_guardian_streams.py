@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
 import pytest
 from support.cluster import ADDRESS, Cluster, python_task, value_of, worker_of
 from support.scripted_worker import HEARTBEAT_US, ScriptedWorker
 
 from ostinato.core.definition import HttpSpec, TaskDefinition
 from ostinato.core.instants import SECOND
-from ostinato.core.model import Outcome
+from ostinato.core.model import HistoryKind, Outcome
 from ostinato.core.states import State
 from ostinato.errors import UnavailableError
 from ostinato.observe.records import TreeEndReported, WorkerRefused
@@ -286,6 +287,30 @@ def test_a_later_worker_brings_the_word_of_a_guardian_that_reached_no_node() -> 
         done = await cluster.in_state(spooled, State.SUCCESS)
         assert (done.attempt, done.result) == (1, b"7")
         await heir.disconnect()
+        await cluster.stop()
+
+    run_virtual(story())
+
+
+def test_a_second_report_of_an_attempt_that_says_something_else_is_kept_however_close_it_comes() -> None:
+    """I6: both arrive in one message, so they would be committed together."""
+
+    async def story() -> None:
+        cluster, task = Cluster(), python_task()
+        await cluster.start(task)
+        worker = await worker_of(cluster, lambda item: None)
+        (identity,) = await running(cluster, [task])
+        first = outcome_of(worker.assigned[0], cluster)
+        second = msgspec.structs.replace(first, result=b"8")
+        guardian = Guardian(cluster, "worker-1")
+        await guardian.say(Outcomes([first, second, first], {}))
+        await guardian.hear(1)
+        done = await cluster.in_state(identity, State.SUCCESS)
+        assert done.result == b"7"
+        (row,) = await cluster.until(lambda: cluster.store.history(identity))
+        assert row.kind is HistoryKind.LATE_RESULT
+        await guardian.close()
+        await worker.disconnect()
         await cluster.stop()
 
     run_virtual(story())

@@ -80,6 +80,16 @@ def test_a_worker_of_another_protocol_version_is_told_who_is_newer_whatever_its_
     assert f"the {newer} is newer" in answer.message
 
 
+@pytest.mark.parametrize("name", ["a\0b", "line\nbreak", "x" * 300])
+def test_c157_a_worker_whose_name_no_store_or_page_can_show_is_refused_with_the_field_named(
+    name: str,
+) -> None:
+    first = Hello(protocol=PROTOCOL_VERSION, worker_id="worker-1", worker_name=name, token=TOKEN)
+    answer, _ = answer_to(first)
+    assert isinstance(answer, Rejected)
+    assert (answer.code, "worker_name" in answer.message) == ("INVALID_VALUE", True)
+
+
 def test_a_stream_must_begin_with_a_greeting() -> None:
     answer, cluster = answer_to(Accepted([]))
     assert isinstance(answer, Rejected)

@@ -127,21 +127,37 @@ async def test_c125_what_left_its_session_its_parents_and_its_environment_ends_w
         child = await shell(guardian, f"{STRAY.format(pid_file=pid_file)}; sleep 600")
         await until(lambda: pid_in(pid_file))
         stray = pid_in(pid_file)
-        await until(lambda: psutil.Process(stray).ppid() == guardian.pid)
+        await until(lambda: psutil.Process(stray).ppid() == child.pid)
         await child.kill_tree()
         assert not is_alive(stray)
 
 
-async def test_a_stray_that_two_commands_may_have_started_ends_with_the_later_of_them(tmp_path: Path) -> None:
+async def test_a_stray_ends_with_its_own_command_and_with_no_other(tmp_path: Path) -> None:
     async with guarded() as guardian:
-        other, pid_file = await shell(guardian, "sleep 600"), tmp_path / "pid"
-        child = await shell(guardian, f"{STRAY.format(pid_file=pid_file)}; sleep 600")
-        await until(lambda: pid_in(pid_file) and psutil.Process(pid_in(pid_file)).ppid() == guardian.pid)
+        before = await shell(guardian, "sleep 600")
+        first, second = tmp_path / "first", tmp_path / "second"
+        child = await shell(guardian, f"{STRAY.format(pid_file=first)}; sleep 600")
+        other = await shell(guardian, f"{STRAY.format(pid_file=second)}; sleep 600")
+        await until(lambda: pid_in(first) and pid_in(second))
         await child.kill_tree()
-        assert is_alive(pid_in(pid_file))
-        assert is_alive(other.pid)
+        assert not is_alive(pid_in(first))
+        assert all(map(is_alive, (before.pid, other.pid, pid_in(second))))
         await other.kill_tree()
+        assert not is_alive(pid_in(second))
+        await before.kill_tree()
+
+
+async def test_a_stray_of_a_command_that_has_ended_does_not_outlive_it(tmp_path: Path) -> None:
+    async with guarded() as guardian:
+        before, pid_file = await shell(guardian, "sleep 600"), tmp_path / "pid"
+        child = await shell(
+            guardian, f"{STRAY.format(pid_file=pid_file)}; until test -s {pid_file}; do :; done"
+        )
+        assert await child.exited == 0
+        await child.kill_tree()
         assert not is_alive(pid_in(pid_file))
+        assert is_alive(before.pid)
+        await before.kill_tree()
 
 
 async def test_a_command_that_starts_while_another_tree_is_ended_is_not_taken_for_a_stray() -> None:
@@ -237,9 +253,6 @@ async def main():
 
     stray = {STRAY!r}.format(pid_file=sys.argv[1])
     strict = await shell("setsid sleep 600 & " + stray + "; sleep 600", clock.boot_us() + 3_000_000)
-    while not os.path.exists(sys.argv[1]):
-        await asyncio.sleep(0.01)
-    await asyncio.sleep(0.05)  # Only the strict command was running when the stray began.
     relaxed = await shell("exec sleep 600", None)
     print(json.dumps([guardian.pid, strict.pid, relaxed.pid]), flush=True)
     await asyncio.Event().wait()

@@ -15,8 +15,8 @@ import pytest
 
 from ostinato.core.model import Outcome
 from ostinato.errors import UserError
-from ostinato.worker.spool import Spool
 from ostinato.worker.guardian_messages import ended_path
+from ostinato.worker.spool import Spool
 from ostinato.worker.spool_file import SpoolFile, lock_path, read_spool, take_lock
 from tests.worker.spool_stories import (
     Kept,

@@ -94,12 +94,15 @@ class OutcomeLoop(Loop):
         effects = Effects()
         now_us = self._time.now_us()
         strangers = await self._strangers([outcome for _, outcome in group])
-        seen: set[str] = set()
+        firsts: dict[str, Outcome] = {}
+        differing: list[tuple[Sender, Outcome]] = []
         unowned: set[str] = set()
-        for _, outcome in group:
-            if outcome.attempt_id in seen:
+        for item in group:
+            outcome = item[1]
+            if firsts.setdefault(outcome.attempt_id, outcome) is not outcome:
+                if outcome != firsts[outcome.attempt_id]:
+                    differing.append(item)
                 continue
-            seen.add(outcome.attempt_id)
             row = strangers.get(outcome.instance_id)
             attempt = self._running(outcome) or self._still_running(outcome, row)
             if attempt is not None:
@@ -116,10 +119,11 @@ class OutcomeLoop(Loop):
                 ended.attempt_id for ended in effects.ended if ended.partition in result.lost_partitions
             }
         again = [item for item in group if item[1].instance_id in result.still_running]
-        if again:
-            # Something was asked of the instance while this was decided: decide anew, with what is known now.
-            self._waiting[:0] = again
-            unowned |= {outcome.attempt_id for _, outcome in again}
+        # Something was asked of the instance while this was decided: decide anew, with what is known now.
+        unowned |= {outcome.attempt_id for _, outcome in again}
+        # By then the first report of such an attempt is on record, so another one is refused, visibly (I6).
+        again += [item for item in differing if item[1].attempt_id not in unowned]
+        self._waiting[:0] = again
         self._acknowledge(group, unowned)
 
     def _running(self, outcome: Outcome) -> RunningAttempt | None:

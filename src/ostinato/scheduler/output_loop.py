@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ostinato.core.failure.text import safe_text
 from ostinato.core.instants import MILLISECOND
 from ostinato.core.model import OutputChunk
 from ostinato.scheduler.loop import Loop
@@ -25,6 +26,9 @@ class OutputLoop(Loop):
 
     def add(self, chunks: list[OutputChunk]) -> None:
         """Take chunks; stored within some 50 ms."""
+        for chunk in chunks:
+            # A worker in another language may send what no store takes.
+            chunk.text = safe_text(chunk.text)
         self._waiting.extend(chunks)
         self.wake_at(self._clock.boot_us() + GATHER_US)
 

@@ -51,9 +51,6 @@ class ChildProcess:
 
     async def kill_tree(self) -> None:
         """Kill the child and everything that came from it, and return when all of it is gone; idempotent."""
-        if not self.tree.is_subreaper:
-            # A subreaper must live until its tree has been looked at: it has what hides from other marks.
-            self.signal_group(signal.SIGKILL)
         await self._loop.run_in_executor(None, kill_trees, [self.tree], self._keeper.family())
         await asyncio.shield(self.exited)
         if not self._is_released:

@@ -88,15 +88,14 @@ class Guardian:
         stdout: int,
         stderr: int,
         pass_fds: Sequence[int] = (),
-        is_subreaper: bool = False,
         lease_ends_us: int | None = None,
         limits: ProcessLimits | None = None,
     ) -> ChildProcess:
         """Start `command` in a session of its own, with nothing on its standard input.
 
-        `env` must hold the marker. `is_subreaper` says that it will keep its own orphans. `lease_ends_us`
-        (boot time) is the end of the lease of what it runs. Raises ``NotStartedError`` when that is over, or
-        no guardian can be had; and ``OSError`` and ``ValueError`` as ``subprocess.Popen`` does.
+        `env` must hold the marker. `lease_ends_us` (boot time) is the end of the lease of what it runs.
+        Raises ``NotStartedError`` when that is over, or no guardian can be had; and ``OSError`` and
+        ``ValueError`` as ``subprocess.Popen`` does.
         """
         return await (await self._present()).spawn(
             Spawn(
@@ -106,7 +105,6 @@ class Guardian:
                 marker=marker,
                 directory=None if directory is None else os.fsencode(directory),
                 descriptor_count=2 + len(pass_fds),
-                is_subreaper=is_subreaper,
                 lease_ends_us=lease_ends_us,
                 limits=limits,
             ),

@@ -72,9 +72,7 @@ class _Root:
 
     def __init__(self, popen: subprocess.Popen[bytes], spawn: Spawn) -> None:
         self.popen = popen
-        self.tree = Tree(
-            TreeProcess(popen.pid, start_ticks_of(popen.pid)), spawn.marker, is_subreaper=spawn.is_subreaper
-        )
+        self.tree = Tree(TreeProcess(popen.pid, start_ticks_of(popen.pid)), spawn.marker)
         self.handle = os.pidfd_open(popen.pid)
         self.lease_ends_us = spawn.lease_ends_us
         self.has_exited = False
@@ -258,7 +256,6 @@ class Guardian:
 
     def _end_all(self, *, is_expected: bool) -> None:
         self._is_over = True
-        self._channel.close()
         # Whoever waits for the end of what the supervisor prints shall not wait for this process.
         silence = os.open(os.devnull, os.O_RDWR)
         if not is_expected:
@@ -266,6 +263,8 @@ class Guardian:
         os.dup2(silence, 1)
         limit_us = self._boot_us() + max(self._lease.worker_lease_us, _END_US_MIN)
         is_ended = self._end_descendants(limit_us)
+        # Not before: it tells the supervisor that nothing is left.
+        self._channel.close()
         if is_ended and not is_expected:
             self._leave_word()
         if is_ended and not is_expected and self._report("the supervisor is gone", heartbeat_sequence=None):
@@ -330,6 +329,8 @@ def _start(spawn: Spawn, descriptors: list[int]) -> subprocess.Popen[bytes]:
 
     def prepare() -> None:
         die_with_parent(parent_pid)
+        # Kept over exec: whatever the process starts stays below it while it lives.
+        become_subreaper()
         be_killed_first()
         if limits is not None:
             apply_limits(limits)

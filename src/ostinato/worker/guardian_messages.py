@@ -68,8 +68,6 @@ class Spawn(msgspec.Struct, tag=1, array_like=True):
     marker: str
     directory: bytes | None
     descriptor_count: int
-    #: It keeps its own orphans, so none of the guardian's are its.
-    is_subreaper: bool
     lease_ends_us: int | None = None
     limits: ProcessLimits | None = None
 

@@ -138,9 +138,7 @@ class GuardianProcess:
 
     def _on_spawned(self, message: Spawned) -> None:
         spawn, future = self._spawns.pop(message.number)
-        tree = Tree(
-            TreeProcess(message.pid, message.start_ticks), spawn.marker, is_subreaper=spawn.is_subreaper
-        )
+        tree = Tree(TreeProcess(message.pid, message.start_ticks), spawn.marker)
         child = ChildProcess(tree, keeper=self)
         self._children[child.pid] = child
         if future.done():

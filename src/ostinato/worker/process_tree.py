@@ -1,13 +1,14 @@
 """Ending a whole tree of processes, with those that have moved to a session of their own.
 
-A tree is recognised by four marks: descent from its root, its process group, an environment variable that
-every process of the tree inherits, and adoption. The third finds what has double-forked and called setsid.
-What has cleared its environment as well has become a child of the guardian, which is a subreaper: such a
-*stray* belongs to whichever command was running when it started, and is ended with the last of those.
+Every root is a child subreaper: while it lives, whatever double-forks, calls setsid and clears its
+environment stays below it. A tree is what descends from its root, what is in its process group, and what
+carries an environment variable that every process of the tree inherits. When a root has ended its orphans
+become children of the guardian, a subreaper too; one that carries no mark, a *stray*, can only be left of a
+tree whose root has ended, so it is ended with the next tree that is.
 
 A process is named by pid *and* start time and signalled through a handle of the kernel, so that a pid that
-was given to somebody else in the meantime is never hit (C135). Where there is no ``/proc`` only the group
-is ended.
+was given to somebody else in the meantime is never hit (C135). Where there is no ``/proc`` only the group is
+ended.
 """
 
 from __future__ import annotations
@@ -37,14 +38,10 @@ class TreeProcess(NamedTuple):
 
 
 class Tree(NamedTuple):
-    """A tree by its root and the value of `MARKER_VARIABLE` that the root was started with.
-
-    A root that is a subreaper keeps its orphans itself, so no stray is ever one of its.
-    """
+    """A tree by its root and the value of `MARKER_VARIABLE` that the root was started with."""
 
     root: TreeProcess
     marker: str
-    is_subreaper: bool = False
 
 
 class Family(NamedTuple):
@@ -179,33 +176,19 @@ def _marked(trees: Sequence[Tree], stats: dict[int, _Stat]) -> set[int]:
 
 
 def _strays(trees: Sequence[Tree], family: Family, *, stats: dict[int, _Stat]) -> set[int]:
-    """Orphans without a mark that no tree but these can have started."""
-    commands = [tree for tree in trees if not _keeps_orphans(tree, stats)]
-    if not commands:
-        return set()
+    """Children of the subreaper that are no roots and carry no mark, which roots do from their birth on."""
     known = {tree.root.pid for tree in (*family.trees, *trees)}
-    ending = {tree.root for tree in trees}
-    others = [tree for tree in family.trees if not _keeps_orphans(tree, stats) and tree.root not in ending]
-    oldest_ticks = min(tree.root.start_ticks for tree in commands)
-    own_line = _read(family.subreaper_pid, "cmdline")
-    strays: set[int] = set()
-    for pid, stat in stats.items():
-        if stat.parent_pid != family.subreaper_pid or pid in known or stat.start_ticks < oldest_ticks:
-            continue
-        if any(tree.root.start_ticks <= stat.start_ticks for tree in others):
-            continue
-        # One that has just been forked to become a root has its parent's command line until it has its own.
-        is_marked = any(entry.startswith(_MARKER_PREFIX) for entry in _environment_of(pid))
-        if not is_marked and _read(pid, "cmdline") != own_line:
-            strays.add(pid)
-    return strays
-
-
-def _keeps_orphans(tree: Tree, stats: dict[int, _Stat]) -> bool:
-    """Whether its root is a subreaper; one that has died has passed them on."""
-    stat = stats.get(tree.root.pid)
-    lives = stat is not None and stat.start_ticks == tree.root.start_ticks and not stat.is_zombie
-    return tree.is_subreaper and lives
+    oldest_ticks = min(tree.root.start_ticks for tree in trees)
+    return {
+        pid
+        for pid, stat in stats.items()
+        if stat.parent_pid == family.subreaper_pid
+        and pid not in known
+        and stat.start_ticks >= oldest_ticks
+        and not any(entry.startswith(_MARKER_PREFIX) for entry in _environment_of(pid))
+        # In the midst of its exec a new root shows neither environment nor command line.
+        and _read(pid, "cmdline")
+    }
 
 
 def _with_descendants(members: set[int], stats: dict[int, _Stat], *, not_before: int) -> list[TreeProcess]:

@@ -141,7 +141,6 @@ class PythonProcess(asyncio.Protocol):
             stdout=stdout,
             stderr=stderr,
             pass_fds=[channel],
-            is_subreaper=True,
         )
 
     def send(self, messages: Sequence[ToProcess]) -> None:

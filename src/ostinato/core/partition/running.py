@@ -35,8 +35,8 @@ class RunningAttempt(msgspec.Struct, kw_only=True):
     cancel_reason: str = ""
     #: The worker has said that it has it.
     acknowledged: bool = False
-    #: The heartbeat of its worker that its assignment named, or one that was sent after it arrived. None until
-    #: one is known: assigned on the greeting of a stream alone, or adopted.
+    #: The heartbeat of its worker that its assignment named, or one that was sent after it arrived. None
+    #: until one is known: assigned on the greeting of a stream alone, or adopted.
     heartbeat_sequence: int | None = None
     #: Why its worker certainly has it no more, once that is known; the health loop records it.
     lost: Loss | None = None
