@@ -14,6 +14,7 @@ from ostinato.core.failure.failure import safe_failure
 from ostinato.core.ids import new_id
 from ostinato.core.instants import HOUR, MINUTE, SECOND
 from ostinato.core.model import Instance
+from ostinato.core.retry.policy import RetryPolicy
 from ostinato.core.schedule.trigger import CronTrigger
 from ostinato.core.states import Hold, State
 from ostinato.scheduler.config import NodeConfig
@@ -23,6 +24,8 @@ from ostinato.testing.virtual_clock import run_virtual
 FULL = os.environ.get("OSTINATO_CASES_FULL") == "1"
 
 EVERY_SECOND = CronTrigger(cron="*/1 * * * * *")
+#: Worker and ownership lease, and two seconds (I9 for one node).
+PATIENCE_US = 6 * SECOND + 3 * SECOND + 2 * SECOND
 STOPPED = safe_failure("CANCELLED", "the attempt was stopped")
 
 
@@ -187,6 +190,39 @@ def test_c101_lost_attempts_are_found_behind_any_number_of_living_ones() -> None
         living = await cluster.store.get_instances([item.instance_id for item in large.assigned[:1000]])
         assert {(row.state, row.attempt) for row in living.values()} == {(State.RUNNING, 1)}
         await large.disconnect()
+        await cluster.stop()
+
+    run_virtual(story())
+
+
+# ── C043: a loss in mid-run ───────────────────────────────────────────────────────────────────────────────
+
+
+def test_c043_after_worker_and_scheduler_were_lost_in_mid_run_the_next_fire_runs_within_one_fire() -> None:
+    async def story() -> None:
+        cluster = Cluster()
+        every = CronTrigger(cron="*/2 * * * * *")
+        policy = RetryPolicy(max_retry=0, max_lost=0)
+        task = python_task(triggers=(every,), overlap="forbid", retry=policy)
+        await cluster.start(task)
+        worker = await worker_of(cluster, lambda item: None)
+        await cluster.until(lambda: value_of(len(worker.assigned) == 1))
+        await worker.disconnect()
+        await cluster.restart()
+        lost_us = cluster.clock.boot_us()
+        heir = ScriptedWorker(cluster.network, cluster.clock, lambda item: b"1", tasks=["t"])
+        heir.worker_id = "worker-2"
+        await heir.connect(ADDRESS)
+        heir.beat(HEARTBEAT_US)
+        first = (await cluster.instances())[0]
+        await cluster.in_state(first.id, State.FAILED)
+        declared_us = cluster.clock.boot_us()
+        assert declared_us - lost_us <= PATIENCE_US
+        await cluster.until(lambda: value_of(len(heir.assigned) == 1))
+        assert cluster.clock.boot_us() - declared_us <= 2 * SECOND
+        between = [row for row in await cluster.instances() if row.state is State.SKIPPED]
+        assert between, "fires while the attempt might still have been running are skipped, visibly"
+        await heir.disconnect()
         await cluster.stop()
 
     run_virtual(story())

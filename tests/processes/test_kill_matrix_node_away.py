@@ -12,7 +12,7 @@ from support.matrix import FULL
 from support.stage import Load, Stage
 from support.witness import boot_ns
 
-from ostinato.worker.spool_file import read_spooled
+from ostinato.worker.spool_file import read_spool
 
 #: How long there is no scheduler.
 AWAY_S = 60.0 if FULL else 6.0
@@ -63,4 +63,4 @@ def _spooled(stage: Stage) -> set[str]:
     shutil.copytree(stage.services.folder / "a" / "spool", copy)
     for path in (stage.services.folder / "a" / "spool").glob("*.db-wal"):
         shutil.copy(path, copy)
-    return {outcome.instance_id for path in copy.glob("*.db") for outcome in read_spooled(path)}
+    return {outcome.instance_id for path in copy.glob("*.db") for outcome in read_spool(path).outcomes}

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from support.services import Services
 
-from ostinato.worker.spool_file import read_spooled
+from ostinato.worker.spool_file import read_spool
 
 #: `make cases-full` asks for the sizes of the catalogue.
 FULL = os.environ.get("OSTINATO_CASES_FULL") == "1"
@@ -58,7 +58,7 @@ def _spooled(services: Services) -> set[str]:
     copy = services.folder / "copy"
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(services.folder / "worker" / "spool", copy)
-    return {item.instance_id for path in copy.glob("*.db") for item in read_spooled(path)}
+    return {item.instance_id for path in copy.glob("*.db") for item in read_spool(path).outcomes}
 
 
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
@@ -110,7 +110,7 @@ def test_a_worker_that_drains_while_the_scheduler_is_away_ends_in_time_and_leave
     outcomes = {
         item.instance_id: item
         for path in (services.folder / "worker" / "spool").glob("*.db")
-        for item in read_spooled(path)
+        for item in read_spool(path).outcomes
     }
     assert outcomes[ended].result == b"1"
     handed_back = outcomes[lasting].failure
