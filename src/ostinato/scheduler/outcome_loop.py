@@ -122,9 +122,9 @@ class OutcomeLoop(Loop):
         # Something was asked of the instance while this was decided: decide anew, with what is known now.
         unowned |= {outcome.attempt_id for _, outcome in again}
         # By then the first report of such an attempt is on record, so another one is refused, visibly (I6).
-        again += [item for item in differing if item[1].attempt_id not in unowned]
-        self._waiting[:0] = again
-        self._acknowledge(group, unowned)
+        later = [item for item in differing if item[1].attempt_id not in unowned]
+        self._waiting[:0] = again + later
+        self._acknowledge([item for item in group if item not in later], unowned)
 
     def _running(self, outcome: Outcome) -> RunningAttempt | None:
         attempt = self._ownership.memory.running.get(outcome.instance_id)
