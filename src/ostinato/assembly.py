@@ -23,7 +23,7 @@ from ostinato.errors import UserError
 from ostinato.observe.hooks import Hook, Hooks
 from ostinato.observe.logs import LogHook
 from ostinato.observe.metrics import MetricsHook
-from ostinato.observe.records import ResourceLimits
+from ostinato.observe.records import Record, ResourceLimits, TaskModuleFailed
 from ostinato.scheduler.config import NodeConfig
 from ostinato.scheduler.node import SchedulerNode
 from ostinato.settings import Address, Settings, is_loopback, read_join_token
@@ -239,6 +239,17 @@ async def run_worker(settings: Settings) -> signal.Signals | None:
         signals.release()
 
 
+class _WithoutTaskModules:
+    """What a worker says beside its node, which reports by itself what the worker has told it of its app."""
+
+    def __init__(self, hook: Hook) -> None:
+        self._hook = hook
+
+    def on(self, record: Record) -> None:
+        if not isinstance(record, TaskModuleFailed):
+            self._hook.on(record)
+
+
 async def run_dev(settings: Settings, *, on_ready: OnReady, log_hook: Hook) -> signal.Signals | None:
     """Node and worker in one process until a signal comes; raises ``INVALID_APP`` as a worker does."""
     signals = StopSignals(asyncio.get_running_loop())
@@ -252,8 +263,7 @@ async def run_dev(settings: Settings, *, on_ready: OnReady, log_hook: Hook) -> s
                 scheduler=IN_PROCESS_ADDRESS,
                 transport=network.worker_transport(),
                 clock=clock,
-                # The node reports what the worker says of its app; twice would be once too often.
-                hooks=Hooks(),
+                hooks=Hooks([_WithoutTaskModules(log_hook)]),
             )
 
             async def when_connected() -> None:

@@ -92,4 +92,4 @@ def test_busy_is_told_from_impossible() -> None:
     answer = RoutingRound([worker("a", free=0)], strategy="least_loaded").place(task())
     assert isinstance(answer, Unplaced)
     assert answer.hold is Hold.BUSY
-    assert answer.reason == "all 1 workers that can run it are busy"
+    assert answer.reason == "the worker that can run it is busy"

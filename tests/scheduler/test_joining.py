@@ -7,7 +7,7 @@ from support.cluster import ADDRESS, Cluster, python_task, value_of
 from support.scripted_worker import HEARTBEAT_US, ScriptedWorker
 
 from ostinato.core.instants import SECOND
-from ostinato.core.states import State
+from ostinato.core.states import Hold, State
 from ostinato.observe.records import (
     WorkerConnected,
     WorkerDisconnected,
@@ -146,6 +146,35 @@ def test_a_worker_that_connects_anew_before_its_old_stream_has_broken_counts_onc
         kinds = [type(record) for record in cluster.recorder.records]
         assert (kinds.count(WorkerConnected), kinds.count(WorkerDisconnected)) == (2, 2)
         assert not [record for record in cluster.recorder.records if isinstance(record, WorkerNameShared)]
+        await cluster.stop()
+
+    run_virtual(story())
+
+
+def test_what_a_waiting_instance_says_of_workers_changes_when_they_come_and_go() -> None:
+    """Also of those for which there is no slot, and of more of them than one round looks at."""
+
+    async def story() -> None:
+        cluster = Cluster(config=NodeConfig(worker_lease_us=6 * SECOND, batch_count=20))
+        task = python_task()
+        await cluster.start(task)
+        identities = [await cluster.submit(task) for _ in range(50)]
+
+        async def holds() -> list[Hold | None]:
+            return [(await cluster.instance(identity)).hold for identity in identities]
+
+        async def all_are(hold: Hold, count: int) -> bool:
+            return (await holds()).count(hold) == count
+
+        await cluster.until(lambda: all_are(Hold.NO_WORKER, 50))
+        worker = ScriptedWorker(cluster.network, cluster.clock, lambda item: None, tasks=["t"], slots=2)
+        await worker.connect(ADDRESS)
+        worker.beat(HEARTBEAT_US)
+        await cluster.until(lambda: all_are(Hold.BUSY, 48), within_us=5 * SECOND)
+        waiting = await cluster.instances(states=(State.PENDING,))
+        assert {row.reason for row in waiting} == {"the worker that can run it is busy"}
+        await worker.disconnect()
+        await cluster.until(lambda: all_are(Hold.NO_WORKER, 48), within_us=5 * SECOND)
         await cluster.stop()
 
     run_virtual(story())

@@ -44,11 +44,14 @@ async def _until_ended(session: Session, instance_id: str) -> Instance:
     if not await session.store.nodes():
         note("no scheduler is running: the instance starts when one does")
     poll_us = _POLL_FIRST_US
-    told = 0
+    told, told_reason = 0, ""
     while True:
         instance = await get_instance(session.store, instance_id)
         if instance.attempt > told:
             told = await _tell_failures(session, instance, after=told)
+        if instance.hold is not None and instance.reason not in ("", told_reason):
+            told_reason = instance.reason
+            note(f"it waits: {told_reason}")
         if instance.state in TERMINAL_STATES:
             return instance
         await session.clock.sleep_until_us(session.clock.boot_us() + poll_us)

@@ -263,7 +263,8 @@ def _next(instance: Instance, task: TaskRow | None) -> str:
     elif task is not None and task.paused:
         sentence = f"attempt {attempt} is due at {format_instant(instance.due_us)}, but its task is paused"
     else:
-        sentence = f"attempt {attempt} is due at {format_instant(instance.due_us)}"
+        due = format_instant(instance.due_us)
+        sentence = f"attempt {attempt} is due at {due}, and starts as soon as a worker is free from then on"
     if instance.expires_us is not None:
         sentence += f"; it fails if it has not started by {format_instant(instance.expires_us)}"
     return sentence

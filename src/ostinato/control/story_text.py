@@ -27,8 +27,8 @@ def story_lines(story: Story, *, traceback: bool = False) -> list[str]:
 def _head(story: Story) -> Iterator[str]:
     yield f"instance {story.id}"
     yield f"task     {story.namespace}/{story.task} (version {story.task_version})"
-    reason = f": {story.reason}" if story.reason else ""
-    yield f"state    {story.state}{reason}"
+    reason = story.reason.removeprefix(f"{story.state}: ")
+    yield f"state    {story.state}: {reason}" if reason else f"state    {story.state}"
     if story.fire_us is not None:
         yield f"fired    for {format_instant(story.fire_us)}"
     yield f"created  {format_instant(story.created_us)}, priority {story.priority}"

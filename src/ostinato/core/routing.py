@@ -66,8 +66,6 @@ class RoutingRound:
     def place(self, definition: TaskDefinition, *, avoid_worker_id: str = "") -> Placed | Unplaced:
         """Choose a worker and take its slot. `avoid_worker_id` gets it only where no other is free."""
         eligible = self._eligible_for(definition)
-        if not eligible:
-            return Unplaced(Hold.NO_WORKER, no_worker_reason(definition, self._workers))
         pool = definition.pool
         best: WorkerView | None = None
         best_rank: tuple[bool, float, int] | None = None
@@ -80,11 +78,23 @@ class RoutingRound:
             if best_rank is None or rank < best_rank:
                 best, best_rank = worker, rank
         if best is None:
-            return Unplaced(Hold.BUSY, f"all {len(eligible)} workers that can run it are busy")
+            return self.unplaced(definition)
         best.free[pool] -= 1
         best.turn = self.turn
         self.turn += 1
         return Placed(best)
+
+    def unplaced(self, definition: TaskDefinition) -> Unplaced:
+        """Why the task waits, where no slot is free for it."""
+        eligible = self._eligible_for(definition)
+        if not eligible:
+            return Unplaced(Hold.NO_WORKER, no_worker_reason(definition, self._workers))
+        who = (
+            "the worker that can run it is"
+            if len(eligible) == 1
+            else f"all {len(eligible)} workers that can run it are"
+        )
+        return Unplaced(Hold.BUSY, f"{who} busy")
 
     def _eligible_for(self, definition: TaskDefinition) -> list[WorkerView]:
         key = (definition.ref, definition.executor.__class__.__name__)

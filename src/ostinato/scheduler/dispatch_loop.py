@@ -7,6 +7,8 @@ committed before it is sent.
 
 from __future__ import annotations
 
+from collections import Counter
+
 from ostinato.core.definition import TaskDefinition, TaskRef
 from ostinato.core.instants import SECOND
 from ostinato.core.model import Instance
@@ -56,6 +58,8 @@ class DispatchLoop(Loop):
         routing = RoutingRound(
             [session.view() for session in sessions], strategy=self._config.strategy, first_turn=self._turn
         )
+        if partitions and await self._correct_reasons(partitions, routing):
+            self.wake()
         slots = sum(session.ledger.available(pool) for session in sessions for pool in session.hello.capacity)
         if not partitions or (sessions and slots <= 0):
             return None
@@ -72,6 +76,33 @@ class DispatchLoop(Loop):
         if found.more and (effects.started or (effects.batch.holds and sessions)):
             return self._clock.boot_us()
         return None if found.next_due_us is None else self._time.boot_at(found.next_due_us)
+
+    async def _correct_reasons(self, partitions: list[int], routing: RoutingRound) -> bool:
+        """Held rows whose workers have come or gone say what holds them now; True if there may be more."""
+        refs = self._held.take_stale()
+        if not refs:
+            return False
+        await self._definitions.load_tasks(refs)
+        reasons = {
+            ref: routing.unplaced(task.definition)
+            for ref in refs
+            if (task := self._definitions.task(ref)) is not None and not task.paused
+        }
+        limit = self._config.batch_count
+        queries = [
+            HeldQuery(ref, (Hold.BUSY if reason.hold is Hold.NO_WORKER else Hold.NO_WORKER,), limit)
+            for ref, reason in reasons.items()
+        ]
+        found = await self._store.find_work(partitions, now_us=self._time.now_us(), limit=0, held=queries)
+        effects = Effects()
+        for instance in found.instances:
+            reason = reasons[instance.ref]
+            hold(instance, reason.hold, reason=reason.reason, into=effects)
+        await self._committer.commit(effects)
+        for ref, count in Counter(instance.ref for instance in found.instances).items():
+            if count >= limit:
+                self._held.still_stale(ref)
+        return bool(effects.batch.holds)
 
     async def _find(
         self, partitions: list[int], routing: RoutingRound, slots: int, *, now_us: int

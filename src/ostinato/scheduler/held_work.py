@@ -21,6 +21,7 @@ class HeldWork:
         self._waiting: dict[TaskRef, None] = {}
         self._overlapping: dict[TaskRef, None] = {}
         self._freed: dict[TaskRef, None] = {}
+        self._stale: dict[TaskRef, None] = {}
 
     def note(self, ref: TaskRef, cause: Hold) -> None:
         """An instance of the task has been held."""
@@ -51,6 +52,21 @@ class HeldWork:
         """Tasks whose waiting instances may start now; asked for once."""
         freed, self._freed = self._freed, {}
         return list(freed)
+
+    def workers_changed(self) -> None:
+        """A worker has come or gone: what held rows say of workers may not be true any more."""
+        self._stale.update(self._waiting)
+
+    def take_stale(self) -> list[TaskRef]:
+        """Tasks whose held rows are to be looked at once, some of them at a time."""
+        chosen = list(self._stale)[:TASKS_PER_ROUND]
+        for ref in chosen:
+            del self._stale[ref]
+        return chosen
+
+    def still_stale(self, ref: TaskRef) -> None:
+        """There are more held rows of the task to look at."""
+        self._stale[ref] = None
 
     def drained(self, queries: list[HeldQuery], *, found: list[Instance], unplaced: set[TaskRef]) -> None:
         """Forget tasks of which the store had fewer held rows than were asked for, all placed now."""

@@ -69,6 +69,7 @@ class WorkerStreams:
         self._time = parts.time
         self._ownership = parts.ownership
         self._sessions = parts.sessions
+        self._held = parts.held
         self._dispatch = dispatch
         self._outcomes = outcomes
         self._output = output
@@ -134,6 +135,8 @@ class WorkerStreams:
             await session.close()
             if is_gone:
                 self._disconnected(session, reason)
+                self._held.workers_changed()
+                self._dispatch.wake()
 
     async def _welcome(self, session: WorkerSession, peer: str) -> None:
         self._announce(session, peer)
@@ -157,6 +160,7 @@ class WorkerStreams:
         if old is not None:
             await old.close()
             self._disconnected(old, "the worker has connected anew")
+        self._held.workers_changed()
         self._dispatch.wake()
         self._health.wake()
 

@@ -43,8 +43,8 @@ from ostinato.worker.waiting import within
 _log = logging.getLogger("ostinato.worker")
 
 BACKOFF_US_MIN = 100 * MILLISECOND
-#: Cap of the back-off before any node has told its worker lease.
-BACKOFF_US_MAX = 10 * SECOND
+#: Cap of the back-off, which is also capped by a sixth of the worker lease once a node has told that.
+BACKOFF_US_MAX = 5 * SECOND
 #: A scheduler that stays away is a warning at first, and then once in this time.
 UNREACHABLE_TOLD_US = MINUTE
 
@@ -122,9 +122,9 @@ class Connection:
         _log.warning("scheduler_unreachable", extra=told)
 
     def _backoff_us(self) -> int:
-        """Pause before the next connection: doubled each time, capped at a sixth of the worker lease."""
+        """Pause before the next connection: doubled each time, at most 5 s or a sixth of the worker lease."""
         lease_us = self._lease.worker_lease_us
-        cap_us = BACKOFF_US_MAX if lease_us is None else lease_us // 6
+        cap_us = BACKOFF_US_MAX if lease_us is None else min(BACKOFF_US_MAX, lease_us // 6)
         pause_us = min(cap_us, BACKOFF_US_MIN << min(self._failures, 20))
         self._failures += 1
         return round(pause_us * self._rng.uniform(0.5, 1.0))

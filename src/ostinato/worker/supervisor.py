@@ -218,6 +218,7 @@ class Supervisor:
             self._end_asked.clear()
             await self._idle_or_hastened(left_us)
         hasty = self._drain_limit_us is not None and self._drain_limit_us <= self._clock.boot_us()
+        handed_back_count = self.running_count
         self._attempts.stop_all(StopReason.DRAIN, grace_us_max=0 if hasty else reserve_us)
         await self._at_most(self._attempts.is_idle, reserve_us + _KILL_US)
         if self.is_connected.is_set():
@@ -226,6 +227,9 @@ class Supervisor:
             # On neither the disk nor the node: one of the two may come back as long as the drain may last.
             assert self._drain_limit_us is not None, "set before the event"
             await self._at_most(self._spool.is_safe, self._drain_limit_us - self._clock.boot_us())
+        unacknowledged_count = len(self._outbox.unacknowledged)
+        told = {"handed_back_count": handed_back_count, "unacknowledged_count": unacknowledged_count}
+        _log.info("worker_drained", extra=told)
 
     async def _idle_or_hastened(self, left_us: int) -> None:
         waiters: list[asyncio.Future[object]] = [

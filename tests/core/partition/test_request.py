@@ -129,7 +129,7 @@ def test_an_expired_retry_says_what_held_it() -> None:
         counters=Counters(failures=1, window_opened_us=NOW_US),
         expires_us=NOW_US + 10 * SECOND,
         hold=Hold.BUSY,
-        reason="all 1 workers that can run it are busy",
+        reason="the worker that can run it is busy",
     )
     effects = Effects()
     expire(waiting, task(retry=policy), now_us=NOW_US + 11 * SECOND, into=effects)
@@ -137,4 +137,4 @@ def test_an_expired_retry_says_what_held_it() -> None:
     assert ended.state is State.FAILED
     assert ended.failure is not None
     assert ended.failure.code == "WINDOW_PASSED"
-    assert "all 1 workers that can run it are busy" in ended.reason
+    assert "the worker that can run it is busy" in ended.reason
