@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 import pytest
@@ -109,6 +110,41 @@ def test_c123_an_hour_without_room_loses_no_attempt_and_is_said_once() -> None:
         assert [(row.attempt, row.result) for row in (done, last)] == [(1, b"1"), (1, b"2")]
         assert await cluster.store.history(ends) == await cluster.store.history(lasts) == []
         _assert_said_once(cluster, full_us=free_us - full_us)
+        await worker.disconnect()
+        await cluster.stop()
+
+    run_virtual(story())
+
+
+def test_a_database_that_somebody_holds_for_minutes_ends_no_belief() -> None:
+    """The write of the renewal neither succeeds nor fails; the lock is proof meanwhile."""
+
+    class HeldStore(FullStore):
+        def __init__(self, clock: Clock) -> None:
+            super().__init__(clock)
+            self.free = asyncio.Event()
+            self.free.set()
+
+        async def renew_node(self, node_id: str) -> bool:
+            await self.free.wait()
+            return await super().renew_node(node_id)
+
+    async def story() -> None:
+        store = HeldStore(VirtualClock())
+        cluster = Cluster(store=store)
+        task = python_task()
+        await cluster.start(task)
+        worker = await worker_of(cluster, lambda item: None)
+        identity = await cluster.submit(task)
+        await cluster.in_state(identity, State.RUNNING)
+        store.free.clear()
+        worker.messages.clear()
+        await cluster.sleep(5 * MINUTE)
+        heard = [message for message in worker.messages if isinstance(message, HeartbeatAcknowledged)]
+        assert len(heard) > 5 * MINUTE // (2 * SECOND)
+        store.free.set()
+        row = await cluster.instance(identity)
+        assert (row.state, row.attempt) == (State.RUNNING, 1)
         await worker.disconnect()
         await cluster.stop()
 

@@ -292,6 +292,27 @@ def test_a_later_worker_brings_the_word_of_a_guardian_that_reached_no_node() -> 
     run_virtual(story())
 
 
+def test_i1_what_is_said_of_a_worker_that_is_connected_is_not_believed() -> None:
+    async def story() -> None:
+        cluster, task = Cluster(), python_task()
+        await cluster.start(task)
+        worker = await worker_of(cluster, lambda item: None)
+        (identity,) = await running(cluster, [task])
+        liar = ScriptedWorker(cluster.network, cluster.clock, lambda _: b"2", tasks=["t"])
+        liar.worker_id, liar.ended_workers = "worker-2", ["worker-1"]
+        await liar.connect(ADDRESS)
+        liar.beat(HEARTBEAT_US)
+        await cluster.sleep(2 * WORKER_LEASE_US)
+        row = await cluster.instance(identity)
+        assert (row.state, row.attempt) == (State.RUNNING, 1)
+        assert liar.assigned == []
+        await liar.disconnect()
+        await worker.disconnect()
+        await cluster.stop()
+
+    run_virtual(story())
+
+
 def test_a_second_report_of_an_attempt_that_says_something_else_is_kept_however_close_it_comes() -> None:
     """I6: both arrive in one message, so they would be committed together."""
 

@@ -15,6 +15,7 @@ from ostinato.observe.records import (
     WorkerRefused,
 )
 from ostinato.scheduler.config import NodeConfig
+from ostinato.scheduler.worker_streams import GREETING_US_MAX
 from ostinato.testing.virtual_clock import run_virtual
 from ostinato.wire.messages import (
     PROTOCOL_VERSION,
@@ -97,6 +98,21 @@ def test_a_stream_must_begin_with_a_greeting() -> None:
     # Nobody was connected, so nobody counts as gone.
     kinds = {type(record) for record in cluster.recorder.records}
     assert not kinds & {WorkerConnected, WorkerDisconnected}
+
+
+def test_a_stream_that_says_nothing_is_ended() -> None:
+    async def story() -> None:
+        cluster = joining()
+        await cluster.start()
+        began_us = cluster.clock.boot_us()
+        stream = await cluster.network.worker_transport().connect(ADDRESS)
+        (answer,) = await stream.receive()
+        assert isinstance(answer, Rejected)
+        assert cluster.clock.boot_us() - began_us == GREETING_US_MAX
+        await stream.close()
+        await cluster.stop()
+
+    run_virtual(story())
 
 
 def test_two_workers_of_one_name_both_get_work_and_the_log_says_so_once() -> None:

@@ -252,6 +252,38 @@ def _chunk(**changed: object) -> pb.WorkerMessage:
 
 
 @pytest.mark.parametrize(
+    "failure",
+    [
+        b"",
+        b'{"code":"EIO"}',
+        b'{"code":1,"category":"lost","message":""}',
+        b'{"code":"A","category":"lost","message":"","x":' + b"[" * 5_000,
+        b'{"code":"A","category":"lost","message":"\xff"}',
+        b'{"code":"A","category":"lost","message":"\\ud800"}',
+    ],
+)
+def test_a_failure_that_cannot_be_read_is_its_attempt_s_alone(failure: bytes) -> None:
+    good = pb.Outcome(instance_id="i", attempt=1, attempt_id="a", result=b"1")
+    bad = pb.Outcome(instance_id="j", attempt=1, attempt_id="b", failure=failure)
+    message = pb.WorkerMessage(outcomes=pb.Outcomes(items=[good, bad]))
+    ((first, second),) = [read.items for read in _read(message)]
+    assert (first.result, first.failure) == (b"1", None)
+    assert second.failure is not None
+    assert second.failure.code in ("BAD_RESULT", "A")
+
+
+def test_a_frame_of_a_million_empty_messages_is_refused_before_they_are_read() -> None:
+    frame = pb.WorkerFrame(messages=[pb.WorkerMessage(heartbeat=pb.Heartbeat())] * 10_001)
+    with pytest.raises(UserError, match="at most 10000"):
+        decode_worker(frame.SerializeToString())
+
+
+def _read(message: pb.WorkerMessage) -> list[Outcomes]:
+    read = decode_worker(pb.WorkerFrame(messages=[message]).SerializeToString())
+    return [item for item in read if isinstance(item, Outcomes)]
+
+
+@pytest.mark.parametrize(
     ("message", "words"),
     [
         (pb.WorkerMessage(hello=pb.Hello(worker_id="w")), "protocol"),
@@ -265,11 +297,6 @@ def _chunk(**changed: object) -> pb.WorkerMessage:
         (_outcome(instance_id=""), "instance_id"),
         (_outcome(attempt=0), "attempt"),
         (_outcome(attempt_id=""), "attempt_id"),
-        (_outcome(failure=b""), "failure"),
-        (_outcome(failure=b'{"code":"EIO"}'), "category"),
-        (_outcome(failure=b'{"code":1,"category":"lost","message":""}'), "code"),
-        (_outcome(failure=b'{"code":"A","category":"lost","message":"","x":' + b"[" * 5_000), "failure"),
-        (_outcome(failure=b'{"code":"A","category":"lost","message":"\xff"}'), "failure"),
         (_chunk(stream="stdin"), "stdin"),
         (_chunk(attempt=0), "attempt"),
         (pb.WorkerMessage(progress=pb.Progress(instance_id="i")), "attempt_id"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -207,6 +208,57 @@ async def test_a_frozen_guardian_is_replaced() -> None:
         await until(lambda: guardian.pid not in (0, first_pid))
         assert not is_alive(child.pid)
         assert not is_alive(first_pid)
+
+
+LEADERLESS = """
+import ctypes, threading, time
+def go_on():
+    while True:
+        time.sleep(0.01)
+threading.Thread(target=go_on).start()
+ctypes.CDLL(None).pthread_exit(None)
+"""
+
+
+async def test_a_process_whose_first_thread_has_ended_is_not_taken_for_dead() -> None:
+    """I9: it looks like a zombie, and its other threads go on."""
+    async with guarded() as guardian:
+        child = await guardian.spawn(
+            [sys.executable, "-c", LEADERLESS], env={}, marker="m", stdout=2, stderr=2
+        )
+        await until(lambda: psutil.Process(child.pid).status() == psutil.STATUS_ZOMBIE)
+        assert not child.exited.done()
+        await child.kill_tree()
+        assert child.exited.result() == -signal.SIGKILL
+
+
+async def test_a_tree_of_more_processes_than_there_are_descriptors_is_ended() -> None:
+    """I9: each needs a handle, and the limit of open files is no reason to leave any."""
+    async with guarded() as guardian:
+        child = await shell(guardian, "for n in $(seq 150); do sleep 600 & done; wait")
+        await until(lambda: len(psutil.Process(child.pid).children()) == 150)
+        tree = [process.pid for process in psutil.Process(child.pid).children()]
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        highest = max(int(name) for name in os.listdir("/proc/self/fd"))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 90, limits[1]))
+        try:
+            await child.kill_tree()
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        assert not any(map(is_alive, tree))
+
+
+async def test_what_is_started_has_the_limits_of_the_worker_and_not_those_of_its_guardian() -> None:
+    async with guarded() as guardian:
+        read_end, write_end = os.pipe()
+        child = await guardian.spawn(
+            ["/bin/sh", "-c", "ulimit -Sn"], env={}, marker="m", stdout=write_end, stderr=2
+        )
+        os.close(write_end)
+        await child.exited
+        with os.fdopen(read_end) as output:
+            assert int(output.read()) == resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        await child.kill_tree()
 
 
 async def test_nothing_starts_whose_lease_is_over() -> None:

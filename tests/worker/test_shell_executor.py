@@ -152,7 +152,10 @@ async def test_c125_a_timeout_ends_the_whole_tree_within_the_grace(tmp_path: Pat
 
 def _has_marker(process: psutil.Process, attempt_id: str) -> bool:
     try:
-        return process.environ().get("OSTINATO_TREE") == attempt_id and process.status() != "zombie"
+        return (
+            process.environ().get("OSTINATO_TREE", "").endswith(f".{attempt_id}")
+            and process.status() != "zombie"
+        )
     except psutil.Error:
         return False
 

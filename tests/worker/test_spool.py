@@ -15,7 +15,7 @@ import pytest
 
 from ostinato.core.model import Outcome
 from ostinato.errors import UserError
-from ostinato.worker.guardian_messages import ended_path
+from ostinato.worker.process_tree import MARKER_VARIABLE
 from ostinato.worker.spool import Spool
 from ostinato.worker.spool_file import SpoolFile, lock_path, read_spool, take_lock
 from tests.worker.spool_stories import (
@@ -135,14 +135,27 @@ def test_what_the_guardian_reads_with_needs_neither_event_loop_nor_network() -> 
 # ── whose it is ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_the_word_of_a_guardian_goes_to_the_next_worker_with_what_was_spooled(tmp_path: Path) -> None:
+async def test_what_is_left_of_a_dead_worker_and_its_guardian_is_ended_and_told_with_what_was_spooled(
+    tmp_path: Path,
+) -> None:
+    """Both were killed: only its mark says whose a process is."""
     async with kept(tmp_path, "first") as made:
         made.outbox.add_outcomes(outcomes(1))
-    ended_path(made.spool.path).touch()
-    async with kept(tmp_path, "second") as made:
-        await made.spool.take_over()
-        assert made.spool.ended_workers == ["first"]
-        made.outbox.acknowledge(["a-0"])
+    left, other = (
+        subprocess.Popen(["sleep", "600"], env={MARKER_VARIABLE: mark})  # noqa: ASYNC220 - at once
+        for mark in ("first.a1", "fir.a1")
+    )
+    try:
+        async with kept(tmp_path, "second") as made:
+            await made.spool.take_over()
+            assert made.spool.ended_workers == ["first"]
+            assert left.wait() == -signal.SIGKILL
+            assert other.poll() is None
+            made.outbox.acknowledge(["a-0"])
+    finally:
+        for process in (left, other):
+            process.kill()
+            process.wait()
     assert names_in(tmp_path) == []
 
 

@@ -22,6 +22,7 @@ def check_greeting(hello: Hello | GuardianHello, *, join_token: str) -> None:
     if join_token and not hmac.compare_digest(_bytes(join_token), _bytes(hello.token)):
         what = "the worker's token is not the scheduler's" if hello.token else "the worker brings no token"
         raise UserError("UNKNOWN_TOKEN", what, subject=hello.worker_name)
+    validate_label_value(hello.worker_id, field="worker_id")
     # It is stored with every attempt; a worker in another language may not have looked.
     validate_label_value(hello.worker_name, field="worker_name")
 

@@ -11,6 +11,8 @@ is told to end it, once per worker lease (C103).
 
 from __future__ import annotations
 
+import asyncio
+
 from ostinato.core.instants import MILLISECOND, MINUTE, SECOND
 from ostinato.core.partition.effects import Effects
 from ostinato.core.partition.ended import lose_attempt
@@ -132,9 +134,14 @@ class HealthLoop(Loop):
             if not attempt.acknowledged
             and boot_us - attempt.known_since_boot_us >= self._config.acknowledgement_us
         }
-        for session in list(self._sessions.by_id.values()):
-            if session.worker_id in late or self._is_silent(session.heard_boot_us, boot_us):
-                await session.close()
+        # At once: one that does not read holds up its own end alone.
+        await asyncio.gather(
+            *(
+                session.close()
+                for session in list(self._sessions.by_id.values())
+                if session.worker_id in late or self._is_silent(session.heard_boot_us, boot_us)
+            )
+        )
 
     def _is_silent(self, heard_boot_us: int, boot_us: int) -> bool:
         return boot_us - heard_boot_us >= self._config.worker_lease_us

@@ -9,6 +9,9 @@ and the row prove it: the workers' running attempts go on.
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 from ostinato.clock import Clock
 from ostinato.core.changes import Proof
 from ostinato.core.partition.state import Memory
@@ -56,13 +59,17 @@ class Ownership:
         Raises what kept it from being written, even where ownership has been proved without.
         """
         sent_us = self._clock.boot_us()
+        writing = asyncio.ensure_future(self._store.renew_node(self.node_id))
         try:
-            is_renewed = await self._store.renew_node(self.node_id)
+            while not await self._is_done_soon(writing):
+                # Somebody holds the database; that is no reason to end the belief that a lock proves.
+                await self._believe_by_lock()
+            is_renewed = writing.result()
         except OstinatoError:
-            asked_us = self._clock.boot_us()
-            if await self._store.owns_by_lock(self.node_id):
-                self._believe_from(asked_us)
+            await self._believe_by_lock()
             raise
+        finally:
+            writing.cancel()
         if is_renewed:
             self._believe_from(sent_us)
         else:
@@ -89,6 +96,22 @@ class Ownership:
         lost = self.memory.lose(partitions)
         if lost:
             self._hooks.emit(PartitionsLost(node_id=self.node_id, count=len(lost), reason=reason))
+
+    async def _is_done_soon(self, writing: asyncio.Future[bool]) -> bool:
+        """Whether it is done within a renewal's interval; goes on if not."""
+        tick_us = self._clock.boot_us() + self._config.renewal_us
+        tick = asyncio.ensure_future(self._clock.sleep_until_us(tick_us))
+        waited: list[asyncio.Future[Any]] = [writing, tick]
+        try:
+            await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            tick.cancel()
+        return writing.done()
+
+    async def _believe_by_lock(self) -> None:
+        asked_us = self._clock.boot_us()
+        if await self._store.owns_by_lock(self.node_id):
+            self._believe_from(asked_us)
 
     async def stop_partition_of(self, instance_id: str) -> None:
         """Decide no more about the partition of an instance of which a rule is broken, until the next start.

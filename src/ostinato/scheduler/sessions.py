@@ -11,7 +11,15 @@ from ostinato.core.partition.running import RunningAttempt
 from ostinato.core.routing import WorkerView
 from ostinato.errors import OstinatoError
 from ostinato.wire.ledgers import CreditLedger
-from ostinato.wire.messages import Assignment, Assignments, Hello, NodeMessage, Specs, TaskSpec
+from ostinato.wire.messages import (
+    Assignment,
+    Assignments,
+    HeartbeatAcknowledged,
+    Hello,
+    NodeMessage,
+    Specs,
+    TaskSpec,
+)
 from ostinato.wire.protocol import NodeStream
 
 
@@ -28,6 +36,11 @@ class Mailbox:
 
     def post(self, messages: Sequence[NodeMessage]) -> None:
         """Send as soon as the stream takes it; what a broken stream loses the worker's next report shows."""
+        if len(self._waiting) >= _WAITING_MAX:
+            # Nobody reads there: only the newest acknowledgement of a heartbeat says anything.
+            self._waiting = [
+                message for message in self._waiting if not isinstance(message, HeartbeatAcknowledged)
+            ]
         self._waiting.extend(messages)
         self._has_mail.set()
 
@@ -51,6 +64,10 @@ class Mailbox:
             except OstinatoError:
                 self.is_broken = True
                 return
+
+
+#: Messages that may wait for a stream before those that have been overtaken are left out.
+_WAITING_MAX = 1_000
 
 
 class Reporter(Protocol):

@@ -5,12 +5,14 @@ Streams of guardians are let in here and served by ``guardian_streams``.
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
 
 import msgspec
 
 from ostinato.control.apply import apply
 from ostinato.core.definition import decode_definition
+from ostinato.core.instants import SECOND
 from ostinato.core.partition.running import Loss
 from ostinato.core.states import State
 from ostinato.errors import OstinatoError, UserError
@@ -48,6 +50,9 @@ from ostinato.wire.messages import (
 )
 from ostinato.wire.protocol import NodeStream
 
+#: Longest wait for the first message of a stream.
+GREETING_US_MAX = 10 * SECOND
+
 
 class WorkerStreams:
     """Handles the streams that a transport accepts."""
@@ -81,8 +86,13 @@ class WorkerStreams:
         """Serve a stream until it ends; every way of ending is reported once."""
         first: WorkerMessage | None = None
         try:
-            first, *rest = await stream.receive()
+            async with asyncio.timeout(GREETING_US_MAX / SECOND):
+                first, *rest = await stream.receive()
             hello = await self._let_in(first)
+        except TimeoutError:
+            error = UserError("PROTOCOL_MISMATCH", "no greeting came in time")
+            await self._refuse(stream, None, error)
+            return
         except OstinatoError as error:
             await self._refuse(stream, first, error)
             return
@@ -174,7 +184,7 @@ class WorkerStreams:
             return
         try:
             definitions = [decode_definition(encoded) for encoded in hello.declarations]
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, RecursionError) as error:
             raise UserError("INVALID_APP", f"a declaration cannot be read: {error}") from error
         receipts = await apply(self._store, definitions, now_us=self._time.now_us())
         if any(receipt.outcome != "unchanged" for receipt in receipts):
@@ -187,7 +197,8 @@ class WorkerStreams:
         heard, or what it does have would end with its lease.
         """
         reported = {report.attempt_id: report for report in session.hello.running}
-        ended_workers = frozenset(session.hello.ended_workers)
+        # A worker that is connected here has not ended, whatever is said of it.
+        ended_workers = frozenset(session.hello.ended_workers) - self._sessions.by_id.keys()
         for attempt in self._ownership.memory.running.values():
             if attempt.attempt_id in reported:
                 attempt.worker_id = session.worker_id

@@ -35,6 +35,9 @@ Message = TypeVar("Message", bound=msgspec.Struct)
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
+#: Most messages of a worker's frame; ours have a few, and joined ones some hundreds.
+FRAME_MESSAGES_MAX = 10_000
+
 
 def encode_worker(messages: Sequence[WorkerMessage]) -> Iterator[bytes]:
     """Frames with `messages`, in order.
@@ -59,6 +62,10 @@ def decode_worker(frame: bytes) -> list[WorkerMessage]:
         source = pb.WorkerFrame.FromString(frame)
     except DecodeError as error:
         raise malformed("worker frame", str(error)) from None
+    if len(source.messages) > FRAME_MESSAGES_MAX:
+        # Millions of empty ones fit into a frame, and reading them would hold up everybody else.
+        said = f"{len(source.messages)} messages, at most {FRAME_MESSAGES_MAX} are taken"
+        raise malformed("worker frame", said)
     messages = [codec_worker.read(message) for message in source.messages]
     return [message for message in messages if message is not None]
 

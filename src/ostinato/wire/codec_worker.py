@@ -8,7 +8,7 @@ from typing import assert_never
 import msgspec
 
 from ostinato.core.definition import TaskRef
-from ostinato.core.failure.failure import Failure
+from ostinato.core.failure.failure import Failure, safe_failure
 from ostinato.core.model import Outcome, OutputChunk
 from ostinato.core.secret import Secret
 from ostinato.wire.codec_checks import ITEM_BYTES_OVERHEAD, Part, cut, malformed, require, text_bytes
@@ -226,10 +226,12 @@ def _read_outcome(source: pb.Outcome) -> Outcome:
 
 
 def _read_failure(encoded: bytes) -> Failure:
+    """One that cannot be read is a failure nevertheless, and no reason to refuse what came along with it."""
     try:
         return _failure_decoder.decode(encoded)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise malformed("outcomes", f"failure is not JSON of a failure: {error}") from None
+    except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
+        said = f"the worker reported a failure that cannot be read: {error}"
+        return safe_failure("BAD_RESULT", said)
 
 
 def _read_output(message: pb.WorkerMessage) -> Output:

@@ -51,7 +51,7 @@ class Hello(msgspec.Struct, kw_only=True):
     declarations: list[bytes] = []
     #: Cumulative grants per pool, see ``Heartbeat``.
     granted: dict[str, int] = {}
-    #: Earlier workers that are gone with all of their processes, as their guardians have left word here.
+    #: Earlier workers of the same machine that are gone with all of their processes, as their spools show.
     ended_workers: list[str] = []
 
 

@@ -35,6 +35,8 @@ class ChildProcess:
         self._is_released = False
         #: Its return code: the exit status, or minus the signal that ended it.
         self.exited: asyncio.Future[int] = self._loop.create_future()
+        #: It has ended, and nothing of its tree was left then.
+        self.is_alone = False
         #: What its end means where its return code does not tell: it was ended by the worker's own doing.
         self.fate: Failure | None = None
 
@@ -51,7 +53,8 @@ class ChildProcess:
 
     async def kill_tree(self) -> None:
         """Kill the child and everything that came from it, and return when all of it is gone; idempotent."""
-        await self._loop.run_in_executor(None, kill_trees, [self.tree], self._keeper.family())
+        if not self.is_alone:
+            await self._loop.run_in_executor(None, kill_trees, [self.tree], self._keeper.family())
         await asyncio.shield(self.exited)
         if not self._is_released:
             self._is_released = True

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
@@ -28,6 +29,7 @@ from ostinato.worker.guardian_messages import (
 from ostinato.worker.guardian_process import GuardianProcess, NotStartedError
 from ostinato.worker.process_control import become_subreaper
 from ostinato.worker.process_limits import ProcessLimits
+from ostinato.worker.process_tree import MARKER_VARIABLE
 from ostinato.worker.waiting import within
 
 _log = logging.getLogger("ostinato.worker")
@@ -49,7 +51,11 @@ class Guardian:
     """Keeps one guardian process. Used by one event loop."""
 
     def __init__(self, *, clock: Clock, report: ReportTarget | None = None) -> None:
-        """`report`: where it reports that the supervisor is gone; None: nowhere."""
+        """`report`: where it reports that the supervisor is gone; None: nowhere.
+
+        The processes that it starts are marked with the id of its worker.
+        """
+        self._mark = secrets.token_hex(8) if report is None else report.worker_id
         self._clock = clock
         offset_us = clock.offset_us if isinstance(clock, SystemClock) else 0
         self._configure = Configure(offset_us, report)
@@ -93,16 +99,20 @@ class Guardian:
     ) -> ChildProcess:
         """Start `command` in a session of its own, with nothing on its standard input.
 
-        `env` must hold the marker. `lease_ends_us` (boot time) is the end of the lease of what it runs.
-        Raises ``NotStartedError`` when that is over, or no guardian can be had; and ``OSError`` and
+        `marker` tells its tree from others. `lease_ends_us` (boot time) is the end of the lease of what it
+        runs. Raises ``NotStartedError`` when that is over, or no guardian can be had; and ``OSError`` and
         ``ValueError`` as ``subprocess.Popen`` does.
         """
+        mark = f"{self._mark}.{marker}"
         return await (await self._present()).spawn(
             Spawn(
                 number=0,
                 command=[os.fsencode(part) for part in command],
-                environment={os.fsencode(name): os.fsencode(value) for name, value in env.items()},
-                marker=marker,
+                environment={
+                    **{os.fsencode(name): os.fsencode(value) for name, value in env.items()},
+                    MARKER_VARIABLE.encode(): mark.encode(),
+                },
+                marker=mark,
                 directory=None if directory is None else os.fsencode(directory),
                 descriptor_count=2 + len(pass_fds),
                 lease_ends_us=lease_ends_us,

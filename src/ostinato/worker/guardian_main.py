@@ -9,6 +9,7 @@ imports next to nothing.
 from __future__ import annotations
 
 import os
+import resource
 import select
 import signal
 import socket
@@ -17,7 +18,6 @@ import sys
 import time
 from collections import deque
 from contextlib import suppress
-from pathlib import Path
 
 import msgspec
 
@@ -41,7 +41,6 @@ from ostinato.worker.guardian_messages import (
     Spawned,
     ToGuardian,
     encode_message,
-    ended_path,
     to_guardian,
 )
 from ostinato.worker.process_control import be_killed_first, become_subreaper, die_with_parent
@@ -65,6 +64,9 @@ _LEASE_LOOK_MS = 250
 _END_US_MIN = 10_000_000
 _READ_BYTES = 256 * 1024
 _DESCRIPTORS_MAX = 16
+
+#: Limits of open files before this program has raised its own.
+_descriptor_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
 
 
 class _Root:
@@ -134,8 +136,9 @@ class Guardian:
                 # Whatever was asked for last, there is nobody any more to whom it could be reported (I1).
                 is_expected = any(isinstance(message, Farewell) for message in messages)
                 self._end_all(is_expected=is_expected)
-        for message in messages if not self._is_over else ():
-            self._handle(message)
+        for message in messages:
+            if not self._is_over:
+                self._handle(message)
 
     def _handle(self, message: ToGuardian) -> None:
         if isinstance(message, Spawn):
@@ -207,7 +210,8 @@ class Guardian:
         ended = os.waitid(os.P_PID, root.popen.pid, os.WEXITED | os.WNOWAIT)
         assert ended is not None, "WNOHANG was not given"
         is_status = ended.si_code == os.CLD_EXITED
-        self._send(Exited(root.popen.pid, ended.si_status if is_status else -ended.si_status))
+        return_code = ended.si_status if is_status else -ended.si_status
+        self._send(Exited(root.popen.pid, return_code, is_alone=self._reap_orphans() == 0))
 
     def _release(self, pid: int) -> None:
         root = self._roots.get(pid)
@@ -215,15 +219,21 @@ class Guardian:
             root.popen.wait()
             del self._roots[pid]
 
-    def _reap_orphans(self) -> None:
+    def _reap_orphans(self) -> int | None:
+        """Reap orphans that have ended; returns how many have not, None if nobody can say."""
         with suppress(BlockingIOError):
             os.read(self._wake_read, 4096)
         self._reporters = [reporter for reporter in self._reporters if reporter.poll() is None]
         known = self._roots.keys() | {reporter.pid for reporter in self._reporters}
-        for pid in _children():
+        children = _children()
+        if children is None:
+            return None
+        left_count = 0
+        for pid in children:
             if pid not in known:
                 with suppress(ChildProcessError):
-                    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG)
+                    left_count += os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG) is None
+        return left_count
 
     # ── leases ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -243,7 +253,12 @@ class Guardian:
         over = [root for root in self._roots.values() if self._is_lease_over(root.lease_ends_us)]
         if not over or self._is_over:
             return
-        kill_trees([root.tree for root in over], self._family())
+        try:
+            kill_trees([root.tree for root in over], self._family())
+        except OSError as error:
+            # Tried again at the next look: nobody else would end them.
+            _say(f"processes whose lease is over could not be ended: {error}")
+            return
         for root in over:
             root.lease_ends_us = None
         self._send(LeaseEnded([root.popen.pid for root in over]))
@@ -265,28 +280,24 @@ class Guardian:
         is_ended = self._end_descendants(limit_us)
         # Not before: it tells the supervisor that nothing is left.
         self._channel.close()
-        if is_ended and not is_expected:
-            self._leave_word()
         if is_ended and not is_expected and self._report("the supervisor is gone", heartbeat_sequence=None):
             os.dup2(silence, 2)
             left_us = max(0, limit_us - self._boot_us())
             with suppress(subprocess.TimeoutExpired):
                 self._reporters[-1].wait(left_us / 1e6)
 
-    def _leave_word(self) -> None:
-        """For the next worker of this data directory, should no node be reached before."""
-        target = self._configured.report
-        if target is not None and target.spool_path:
-            try:
-                ended_path(Path(target.spool_path)).touch()
-            except OSError as error:
-                _say(f"no word could be left: {error}")
-
     def _end_descendants(self, limit_us: int) -> bool:
         """Kill and reap everything that descends from this process; False if some of it would not end."""
         while True:
-            members = find_descendants(os.getpid())
-            kill_and_wait(members)
+            try:
+                members = find_descendants(os.getpid())
+                kill_and_wait(members)
+            except OSError as error:
+                if self._boot_us() > limit_us:
+                    _say(f"the processes of tasks could not be ended: {error}")
+                    return False
+                select.poll().poll(_LEASE_LOOK_MS)
+                continue
             with suppress(ChildProcessError):
                 while os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG) is not None:
                     pass
@@ -326,12 +337,14 @@ def _start(spawn: Spawn, descriptors: list[int]) -> subprocess.Popen[bytes]:
     stdout, stderr, *passed = descriptors
     channel = str(passed[0]).encode() if passed else b""
     limits, parent_pid = spawn.limits, os.getpid()
+    own_limit = _descriptor_limit
 
     def prepare() -> None:
         die_with_parent(parent_pid)
         # Kept over exec: whatever the process starts stays below it while it lives.
         become_subreaper()
         be_killed_first()
+        resource.setrlimit(resource.RLIMIT_NOFILE, own_limit)
         if limits is not None:
             apply_limits(limits)
 
@@ -349,14 +362,20 @@ def _start(spawn: Spawn, descriptors: list[int]) -> subprocess.Popen[bytes]:
     )
 
 
-def _children() -> list[int]:
-    pid = os.getpid()
+def _raise_descriptor_limit() -> None:
+    """There may be many processes to hold; those that are started have the limit that they would have had."""
+    global _descriptor_limit
+    _descriptor_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (_descriptor_limit[1], _descriptor_limit[1]))
+
+
+def _children() -> list[int] | None:
+    """Of this process; None on a kernel that does not list them."""
     try:
-        with open(f"/proc/self/task/{pid}/children", encoding="ascii") as listing:
+        with open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as listing:
             return [int(number) for number in listing.read().split()]
     except FileNotFoundError:
-        # A kernel without that file; reaping orphans late costs only their entries in the process table.
-        return []
+        return None
 
 
 def _say(text: str) -> None:
@@ -372,6 +391,7 @@ def main() -> None:
         if descriptor >= 0:
             os.set_inheritable(descriptor, False)
     become_subreaper()
+    _raise_descriptor_limit()
     # A service manager may signal every process of the worker; when this one ends is not its decision.
     # Handlers, unlike ignoring them, are not inherited by what is started.
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):

@@ -6,7 +6,6 @@ then those that the process is given beyond these.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TypeAlias
 
 import msgspec
@@ -18,11 +17,6 @@ from ostinato.worker.process_limits import ProcessLimits
 CHANNEL_ARGUMENT = b"@channel"
 #: Program that carries a ``Report`` to the nodes.
 REPORT_MODULE = "ostinato.tree_report"
-
-
-def ended_path(spool_path: Path) -> Path:
-    """File beside a spool by which a guardian says that nothing of its worker runs any more."""
-    return spool_path.with_suffix(".ended")
 
 
 class ReportTarget(msgspec.Struct, array_like=True):
@@ -124,10 +118,14 @@ class NotSpawned(msgspec.Struct, tag=11, array_like=True):
 
 
 class Exited(msgspec.Struct, tag=12, array_like=True):
-    """A process has ended: exit status, or minus the signal. Its pid stays its own until ``Release``."""
+    """A process has ended: exit status, or minus the signal. Its pid stays its own until ``Release``.
+
+    `is_alone`: it has left nothing, or it would be the guardian's now.
+    """
 
     pid: int
     return_code: int
+    is_alone: bool = False
 
 
 class Pong(msgspec.Struct, tag=13, array_like=True):

@@ -124,6 +124,7 @@ class GuardianProcess:
         elif isinstance(message, Exited):
             child = self._children.get(message.pid)
             if child is not None and not child.exited.done():
+                child.is_alone = message.is_alone
                 child.exited.set_result(message.return_code)
         elif isinstance(message, NotSpawned):
             _, future = self._spawns.pop(message.number)
@@ -174,7 +175,8 @@ def _end_orphans(trees: list[Tree]) -> list[int]:
     """Kill trees whose parent is gone and which this process has adopted; their return codes."""
     if not trees:
         return []
-    killed = kill_trees(trees, Family(os.getpid(), trees))
+    oldest_ticks = min(tree.root.start_ticks for tree in trees)
+    killed = kill_trees(trees, Family(os.getpid(), trees, oldest_ticks))
     codes = [_reap(tree.root.pid) for tree in trees]
     for process in killed:
         _reap(process.pid)

@@ -16,7 +16,7 @@ import sys
 import traceback
 from collections.abc import Coroutine
 from contextlib import suppress
-from contextvars import ContextVar
+from contextvars import Context, ContextVar
 from io import TextIOBase
 from typing import TextIO, cast
 
@@ -24,6 +24,7 @@ from ostinato.clock import SystemClock
 from ostinato.core.model import OutputChunk
 from ostinato.sdk.context import running_in
 from ostinato.worker.executors.protocol import AttemptBeat, AttemptFinished
+from ostinato.worker.fork_guard import ForkGuard
 from ostinato.worker.frames import (
     Beats,
     Chunks,
@@ -40,8 +41,8 @@ from ostinato.worker.frames import (
 from ostinato.worker.framing import FrameSplitter
 from ostinato.worker.leftovers import OrphanEntries
 from ostinato.worker.output import OutputCapture
-from ostinato.worker.own_loop import new_event_loop
 from ostinato.worker.slot_main import prepare_process
+from ostinato.worker.started_work import StartedWork, current_work, new_following_loop
 from ostinato.worker.task_modules import TaskModules
 from ostinato.worker.task_run import AttemptRun
 
@@ -55,12 +56,20 @@ _FINISHED_COUNT_MAX = 100
 class LoopAttempt:
     """An attempt in the loop: its run, its asyncio task, and its output once it has written any."""
 
-    __slots__ = ("capture", "run", "task")
+    __slots__ = ("capture", "run", "task", "work")
 
     def __init__(self, run: AttemptRun) -> None:
         self.run = run
         self.task: _AttemptTask | None = None
         self.capture: OutputCapture | None = None
+        #: What it has started beside its coroutine; most start nothing.
+        self.work: StartedWork | None = None
+
+    def started_work(self) -> StartedWork:
+        """What it has started, made for the first thing that it starts."""
+        if self.work is None:
+            self.work = StartedWork()
+        return self.work
 
 
 _current: ContextVar[LoopAttempt | None] = ContextVar("ostinato_loop_attempt", default=None)
@@ -89,8 +98,9 @@ class _AttemptTask(asyncio.Task[None]):
 class LoopProgram(asyncio.Protocol):
     """The process's side of its channel to the supervisor."""
 
-    def __init__(self) -> None:
+    def __init__(self, fork_guard: ForkGuard) -> None:
         self._loop = asyncio.get_running_loop()
+        self._fork_guard = fork_guard
         self._clock = SystemClock(0)
         self._splitter = FrameSplitter()
         self._transport: asyncio.Transport | None = None
@@ -151,7 +161,7 @@ class LoopProgram(asyncio.Protocol):
             )
         )
         self._attempts[attempt.run.attempt_id] = attempt
-        attempt.task = _AttemptTask(attempt, self._run(attempt), loop=self._loop)
+        attempt.task = _AttemptTask(attempt, self._run_guarded(attempt), loop=self._loop)
 
     def _stop(self, message: Stop) -> None:
         attempt = self._attempts.get(message.attempt_id)
@@ -160,17 +170,38 @@ class LoopProgram(asyncio.Protocol):
             if attempt.run.is_entered:
                 attempt.task.cancel()
 
+    async def _run_guarded(self, attempt: LoopAttempt) -> None:
+        await self._fork_guard.drive(self._run(attempt))
+
     async def _run(self, attempt: LoopAttempt) -> None:
         run = attempt.run
         try:
             finished = run.enter() or await self._outcome(attempt)
         except asyncio.CancelledError:
             finished = run.stopped() if run.stop_reason else run.ended_by_neighbour()
+        if attempt.work is not None:
+            await self._end_work(attempt, attempt.work, is_success=finished.failure is None)
+            finished.finished_us = self._clock.wall_us()
         if run.has_scratch:
             # A stop that comes now only means that the end does not wait for the rest of it.
             with suppress(asyncio.CancelledError):
                 await asyncio.shield(self._loop.run_in_executor(None, run.remove_scratch))
         self._end(attempt, finished)
+
+    async def _end_work(self, attempt: LoopAttempt, work: StartedWork, *, is_success: bool) -> None:
+        """Return when nothing runs any more of what the attempt has started beside its coroutine."""
+        if not is_success:
+            work.drop_queued()
+        # In a context of its own: it is not itself something that the attempt has started.
+        ending = self._loop.create_task(work.end(with_tasks=not is_success), context=Context())
+        while not ending.done():
+            try:
+                await asyncio.wait([ending])
+            except asyncio.CancelledError:
+                # Neither a stop nor a neighbour can shorten it; what has not begun need not begin any more.
+                if attempt.run.stop_reason:
+                    work.drop_queued()
+        ending.result()
 
     async def _outcome(self, attempt: LoopAttempt) -> AttemptFinished:
         run = attempt.run
@@ -178,6 +209,7 @@ class LoopProgram(asyncio.Protocol):
         if _is_cancelled_by_neighbour(attempt):
             return run.ended_by_neighbour()
         _current.set(attempt)
+        current_work.set(attempt.started_work)
         context = run.context()
         prepared = run.prepare(self._modules.callee, context)
         if isinstance(prepared, AttemptFinished):
@@ -311,11 +343,12 @@ async def connect() -> None:
     """Begin to run what the supervisor sends."""
     channel = prepare_process()
     channel.setblocking(False)
-    program = LoopProgram()
+    loop = asyncio.get_running_loop()
+    program = LoopProgram(ForkGuard(loop, channel_descriptor=channel.fileno()))
     sys.stdout = _RoutedStream(program, name="stdout", original=sys.stdout)
     sys.stderr = _RoutedStream(program, name="stderr", original=sys.stderr)
     logging.getLogger().addHandler(_LoopLogHandler())
-    await asyncio.get_running_loop().create_connection(lambda: program, sock=channel)
+    await loop.create_connection(lambda: program, sock=channel)
 
 
 def run_for_ever(loop: asyncio.AbstractEventLoop) -> None:
@@ -333,7 +366,7 @@ def run_for_ever(loop: asyncio.AbstractEventLoop) -> None:
 
 def main() -> None:
     """Run what the supervisor sends until the process is killed."""
-    loop = new_event_loop()
+    loop = new_following_loop()
     asyncio.set_event_loop(loop)
     loop.run_until_complete(connect())
     run_for_ever(loop)

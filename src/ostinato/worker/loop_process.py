@@ -1,7 +1,8 @@
 """The loop process that all ``async def`` tasks of a worker share.
 
 A stop cancels the attempt's coroutine at once. If that has not ended it within the grace, the whole process
-is killed, and its other attempts end as *collateral*: lost, uncounted (design section 3, Worker). When the
+is killed, and its other attempts end as *collateral*: lost, uncounted (design section 3, Worker). So it is
+when the lease of an attempt has ended, in any case: what that has hidden must not act under it. When the
 process ends otherwise, by itself or killed from outside, with several attempts in it, nobody knows whose
 doing it was: each ends with the exit status or signal as its code, in category *lost*, whose own cap
 (``max_lost``) stops a task that would end its process for ever. A single attempt bears it as its own failure
@@ -21,7 +22,7 @@ from ostinato.worker.frames import Beats, Chunks, Finished, Ready, Run, Stop, To
 from ostinato.worker.guardian_process import NotStartedError
 from ostinato.worker.known_tasks import KnownTasks
 from ostinato.worker.python_process import PythonProcess, PythonSettings
-from ostinato.worker.slots import READY_SECONDS_MAX, run_item
+from ostinato.worker.slots import LOST_COUNT_MAX, READY_SECONDS_MAX, RESTART_SECONDS, run_item
 from ostinato.worker.workspace import remove_scratch, scratch_path
 
 LOOP_MODULE = "ostinato.worker.loop_main"
@@ -36,6 +37,8 @@ class LoopHost:
         self._sink = sink
         self._current: _LoopProcess | None = None
         self._is_closed = False
+        #: Processes that were lost before any had told which tasks there are.
+        self._lost_count = 0
         self._dying: set[_LoopProcess] = set()
         self.known: asyncio.Future[KnownTasks] = asyncio.get_running_loop().create_future()
 
@@ -73,8 +76,9 @@ class LoopHost:
     async def close(self) -> None:
         """Kill the process and wait for it; idempotent."""
         self._is_closed = True
-        if self._current is not None:
-            self._current.kill()
+        for process in [self._current, *self._dying]:
+            if process is not None and not process.is_gone:
+                process.kill()
         for process in list(self._dying):
             await process.wait_until_gone()
         self.known.cancel()
@@ -98,12 +102,22 @@ class LoopHost:
             self._current = None
         self._dying.add(process)
 
-    def gone(self, process: _LoopProcess, failure: Failure) -> None:
-        """The process has ended."""
+    def gone(self, process: _LoopProcess, failure: Failure, *, is_lost: bool) -> None:
+        """The process has ended; `is_lost` if that says nothing about it and the app."""
         self.dies(process)
         self._dying.discard(process)
-        if not self.known.done():
-            self.known.set_result(KnownTasks(problems=[failure.message]))
+        if self.known.done():
+            return
+        if is_lost and not self._is_closed and self._lost_count < LOST_COUNT_MAX:
+            self._lost_count += 1
+            # Not at once, as it takes a moment until there is another guardian.
+            asyncio.get_running_loop().call_later(RESTART_SECONDS, self._try_again)
+            return
+        self.known.set_result(KnownTasks(problems=[failure.message]))
+
+    def _try_again(self) -> None:
+        if not self._is_closed:
+            self._process()
 
 
 class _LoopProcess:
@@ -128,6 +142,9 @@ class _LoopProcess:
         self._kills: dict[str, asyncio.TimerHandle] = {}
         #: Attempts that did not end within their grace: the process dies because of them.
         self._overdue: set[str] = set()
+        #: Attempts whose lease has ended: the process ends too, even if they have ended within their grace.
+        self._lease_ended: set[str] = set()
+        self._end: asyncio.TimerHandle | None = None
 
     @property
     def is_gone(self) -> bool:
@@ -178,6 +195,9 @@ class _LoopProcess:
             return
         previous = self._kills.get(attempt_id)
         kill_at = self._loop.time() + max(0, grace_us) / 1e6
+        if reason is StopReason.LEASE_ENDED:
+            self._lease_ended.add(attempt_id)
+            self._end_at(kill_at)
         if previous is None:
             self.process.send([Stop(attempt_id, reason)])
         elif previous.when() <= kill_at:
@@ -185,6 +205,14 @@ class _LoopProcess:
         else:
             previous.cancel()
         self._kills[attempt_id] = self._loop.call_at(kill_at, self._kill_for, attempt_id)
+
+    def _end_at(self, kill_at: float) -> None:
+        """Take nothing more, and end: what nobody knows of may act under a lease that is over."""
+        if self._end is None or kill_at < self._end.when():
+            if self._end is not None:
+                self._end.cancel()
+            self._end = self._loop.call_at(kill_at, self.kill)
+        self._host.dies(self)
 
     def leases_moved(self) -> None:
         """Tell the guardian the earliest end of the leases of running attempts."""
@@ -194,7 +222,9 @@ class _LoopProcess:
 
     def _forget(self, attempt_id: str) -> bool:
         """Take an attempt out; False if it is not here."""
-        if self._leased.pop(attempt_id, None) is not None and not self._leased:
+        # The guardian goes on watching over what such an attempt may have left, until the process has ended.
+        is_over = attempt_id not in self._lease_ended
+        if is_over and self._leased.pop(attempt_id, None) is not None and not self._leased:
             self._lease_ends_us = None
             self.process.mark(None)
         return self._running.pop(attempt_id, None) is not None
@@ -240,6 +270,7 @@ class _LoopProcess:
 
     def _on_exit(self, return_code: int) -> None:
         failure = self.process.failure_of_exit(return_code, what="the loop process")
+        is_lost = not self._is_ready and failure.category == "lost"
         if not self._is_ready:
             failure = safe_failure(
                 "SPAWN_FAILED", f"the loop process ended before it was ready: {failure.message}"
@@ -248,11 +279,13 @@ class _LoopProcess:
             what = f"the loop process with {len(self._running)} attempts"
             shared = self.process.failure_of_exit(return_code, what=what)
             failure = safe_failure(shared.code, shared.message, category="lost")
-        self._gone(failure)
+        self._gone(failure, refused=failure.message if is_lost else "")
 
     def _gone(self, failure: Failure, *, refused: str = "") -> None:
         if self._ready_limit is not None:
             self._ready_limit.cancel()
+        if self._end is not None:
+            self._end.cancel()
         for handle in self._kills.values():
             handle.cancel()
         now_us = self._clock.wall_us()
@@ -274,7 +307,7 @@ class _LoopProcess:
             self._loop.run_in_executor(None, self._remove_scratch, list(self._running))
         self._running.clear()
         self._waiting.clear()
-        self._host.gone(self, failure)
+        self._host.gone(self, failure, is_lost=bool(refused))
         if ended:
             self._sink.finished(ended)
 

@@ -43,8 +43,13 @@ class OwnLoop:
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
     """On uvloop where there is one."""
+    return event_loop_class()()
+
+
+def event_loop_class() -> type[asyncio.AbstractEventLoop]:
+    """That of uvloop where there is one."""
     try:
         import uvloop
     except ImportError:
-        return asyncio.new_event_loop()
-    return uvloop.new_event_loop()
+        return asyncio.SelectorEventLoop
+    return uvloop.Loop

@@ -13,10 +13,11 @@ ended.
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import signal
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -26,6 +27,9 @@ MARKER_VARIABLE = "OSTINATO_TREE"
 #: Longest wait for killed processes to vanish; microseconds, unless they are in a system call.
 _VANISH_MS = 2_000
 _ROUNDS_MAX = 20
+_PORTION_COUNT = 64
+#: Pause where there are no descriptors left.
+_RETRY_MS = 100
 
 _PROC = Path("/proc")
 
@@ -45,10 +49,14 @@ class Tree(NamedTuple):
 
 
 class Family(NamedTuple):
-    """The subreaper that adopts orphans, and all trees under it that are not ended yet."""
+    """The subreaper that adopts orphans, and all trees under it that are not ended yet.
+
+    Of its children those that are older than `since_ticks` are not looked at.
+    """
 
     subreaper_pid: int
     trees: Sequence[Tree]
+    since_ticks: int = 0
 
 
 class _Stat(NamedTuple):
@@ -100,14 +108,44 @@ def kill_trees(trees: Sequence[Tree], family: Family | None = None) -> set[TreeP
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(tree.root.pid, signal.SIGKILL)
         return set()
+    return _kill_until_none(lambda: find_trees(trees, family))
+
+
+def kill_marked(prefix: str) -> set[TreeProcess]:
+    """Kill every process whose mark begins with `prefix`; as `kill_trees`, for those whose roots are gone."""
+    if not _PROC.is_dir():
+        return set()
+    return _kill_until_none(lambda: _find_marked(prefix))
+
+
+def _kill_until_none(find: Callable[[], list[TreeProcess]]) -> set[TreeProcess]:
     killed: set[TreeProcess] = set()
     for _ in range(_ROUNDS_MAX):
-        members = find_trees(trees, family)
+        try:
+            members = find()
+            kill_and_wait(members)
+        except OSError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE):
+                raise
+            # Somebody else gives descriptors back; until then nobody can be looked at.
+            select.poll().poll(_RETRY_MS)
+            continue
         if not members:
             break
         killed.update(members)
-        kill_and_wait(members)
     return killed
+
+
+def _find_marked(prefix: str) -> list[TreeProcess]:
+    wanted = _MARKER_PREFIX + prefix.encode()
+    own_pid = os.getpid()
+    return [
+        TreeProcess(pid, stat.start_ticks)
+        for pid, stat in _all_stats().items()
+        if pid != own_pid
+        and not stat.is_zombie
+        and any(entry.startswith(wanted) for entry in _environment_of(pid))
+    ]
 
 
 def signal_process(process: TreeProcess, number: signal.Signals) -> None:
@@ -122,16 +160,25 @@ def signal_process(process: TreeProcess, number: signal.Signals) -> None:
         os.close(handle)
 
 
-def kill_and_wait(members: Iterable[TreeProcess]) -> None:
+def kill_and_wait(members: Sequence[TreeProcess]) -> None:
     """Kill exactly these processes and return once they have ended, or will not for now."""
-    handles = [handle for handle in map(open_handle, members) if handle is not None]
+    # In portions: a handle each, and there may be more processes than descriptors.
+    for start in range(0, len(members), _PORTION_COUNT):
+        _kill_portion(members[start : start + _PORTION_COUNT])
+
+
+def _kill_portion(members: Sequence[TreeProcess]) -> None:
+    handles: list[int] = []
     poll = select.poll()
-    for handle in handles:
-        with suppress(ProcessLookupError):
-            signal.pidfd_send_signal(handle, signal.SIGKILL)
-        poll.register(handle, select.POLLIN)
-    left = set(handles)
     try:
+        for member in members:
+            handle = open_handle(member)
+            if handle is not None:
+                handles.append(handle)
+                with suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(handle, signal.SIGKILL)
+                poll.register(handle, select.POLLIN)
+        left = set(handles)
         while left:
             gone = poll.poll(_VANISH_MS)
             if not gone:
@@ -178,13 +225,12 @@ def _marked(trees: Sequence[Tree], stats: dict[int, _Stat]) -> set[int]:
 def _strays(trees: Sequence[Tree], family: Family, *, stats: dict[int, _Stat]) -> set[int]:
     """Children of the subreaper that are no roots and carry no mark, which roots do from their birth on."""
     known = {tree.root.pid for tree in (*family.trees, *trees)}
-    oldest_ticks = min(tree.root.start_ticks for tree in trees)
     return {
         pid
         for pid, stat in stats.items()
         if stat.parent_pid == family.subreaper_pid
         and pid not in known
-        and stat.start_ticks >= oldest_ticks
+        and stat.start_ticks >= family.since_ticks
         and not any(entry.startswith(_MARKER_PREFIX) for entry in _environment_of(pid))
         # In the midst of its exec a new root shows neither environment nor command line.
         and _read(pid, "cmdline")
@@ -226,7 +272,9 @@ def _stat_of(pid: int) -> _Stat | None:
         return None
     # The name in brackets may hold spaces and brackets itself; what follows the last one is regular.
     fields = text[text.rindex(b")") + 2 :].split()
-    return _Stat(int(fields[1]), int(fields[2]), int(fields[19]), fields[0] in (b"Z", b"X"))
+    # Its first thread may have ended and others not: such a process looks dead and is not.
+    has_ended = fields[0] in (b"Z", b"X") and int(fields[17]) <= 1
+    return _Stat(int(fields[1]), int(fields[2]), int(fields[19]), has_ended)
 
 
 def _environment_of(pid: int) -> list[bytes]:

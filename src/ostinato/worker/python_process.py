@@ -212,3 +212,6 @@ class PythonProcess(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._lost.set()
+        # One that has lost its channel and lives on (a task has replaced its program, say) would never report
+        # the end of what runs in it. One that is ending already keeps its exit status.
+        self.kill()

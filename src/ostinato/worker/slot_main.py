@@ -75,12 +75,15 @@ class Slot:
             run = self._runs.get()
             # Each time, as a task that sets up logging may have removed it.
             logging.getLogger().addHandler(handler)
+            threads = _threads_of_tasks()
             finished = copy_context().run(self._run, run, modules, state)
             if os.getpid() != self._pid:
                 # A task that forked and returned in the child: only the parent may report.
                 os._exit(0)
             last_beat = run.last_beat()
-            is_fit = state.restore()
+            # A retry must not run beside them (I1); those of a success may be meant to stay.
+            has_threads = finished.failure is not None and not _threads_of_tasks() <= threads
+            is_fit = state.restore() and not has_threads
             run.remove_scratch()
             messages: list[ToSupervisor] = [] if last_beat is None else [Beats([last_beat])]
             self._current = None
@@ -190,6 +193,11 @@ class _SlotLogHandler(logging.Handler):
         run = self._slot.current
         if run is not None:
             run.write_record(record)
+
+
+def _threads_of_tasks() -> set[threading.Thread]:
+    """Threads that run, except for ours: the listener and the SDK's connection."""
+    return {thread for thread in threading.enumerate() if not thread.name.startswith("ostinato-")}
 
 
 def prepare_process() -> socket.socket:

@@ -69,15 +69,18 @@ class SlotState:
         It is not if that cannot be done, or if the task had left child processes: these are ended, but what
         the task's modules still believe of them is not known.
         """
-        # First, as they may still write to what is put back.
-        has_left = self._leftovers.end()
+        try:
+            # First, as the rest may need what the task has denied itself.
+            self._restore_limits()
+            # Then these, as they may still write to what is put back.
+            has_left = self._leftovers.end()
+        except (OSError, ValueError):
+            return False
         return self._put_back() and not has_left
 
     def _put_back(self) -> bool:
         flush_streams(sys.stdout, sys.stderr)
         try:
-            # First, as the rest may need what the task has denied itself.
-            self._restore_limits()
             self._restore_signals()
             self._restore_descriptors()
             self._restore_directory()

@@ -36,6 +36,9 @@ from ostinato.worker.workspace import remove_scratch, scratch_path
 SLOT_MODULE = "ostinato.worker.slot_main"
 #: Longest time from the start of a process until it has imported the app.
 READY_SECONDS_MAX = 120.0
+#: So often the first process is started again if it is lost before it has told which tasks there are.
+LOST_COUNT_MAX = 5
+RESTART_SECONDS = 0.5
 _FLUSH_SECONDS = 0.1
 _COOPERATIVE = frozenset({StopReason.CANCELLED, StopReason.DRAIN})
 
@@ -76,6 +79,8 @@ class SlotPool:
         #: Whether there ever was one: then the process that is kept ahead is to be an unused one.
         self._has_isolated = False
         self._is_closed = False
+        #: Processes that were lost before any had told which tasks there are.
+        self._lost_count = 0
         self.known: asyncio.Future[KnownTasks] = asyncio.get_running_loop().create_future()
 
     @property
@@ -194,6 +199,12 @@ class SlotPool:
         del self._by_attempt[finished.attempt_id]
         self._sink.finished([finished])
 
+    def slot_lost(self, slot: _Slot, failure: Failure) -> None:
+        """A process has ended before it was ready, and nothing is wrong with it: the next one is tried."""
+        if not self.known.done():
+            self._lost_count += 1
+        self.slot_gone(slot, failure, was_ready=self._lost_count <= LOST_COUNT_MAX)
+
     def slot_gone(self, slot: _Slot, failure: Failure, *, was_ready: bool) -> None:
         """A process has ended; one that never was ready fails an attempt, or that would wait for ever."""
         self._slots.discard(slot)
@@ -254,8 +265,9 @@ class _Slot:
         try:
             await self.process.start(SLOT_MODULE, self._settings)
         except NotStartedError as error:
-            # Nothing is wrong with the process itself: the next one is tried for whoever waits.
-            self._pool.slot_gone(self, safe_failure("SPAWN_FAILED", str(error)), was_ready=True)
+            # Not at once, as it takes a moment until there is another guardian.
+            failure = safe_failure("SPAWN_FAILED", str(error))
+            self._loop.call_later(RESTART_SECONDS, self._pool.slot_lost, self, failure)
             return
         except OSError as error:
             failure = safe_failure("SPAWN_FAILED", f"no slot process could be started: {error}")
@@ -359,6 +371,9 @@ class _Slot:
                 finished.failure = self._holding.explain(finished.failure)
             await self._loop.run_in_executor(None, self._clean_up, self._attempt_id)
             self._end_attempt(finished)
+        if not self._is_ready and failure.category == "lost":
+            self._pool.slot_lost(self, failure)
+            return
         if not self._is_ready:
             failure = safe_failure(
                 "SPAWN_FAILED", f"a slot process ended before it was ready: {failure.message}"

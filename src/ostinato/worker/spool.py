@@ -35,7 +35,7 @@ from ostinato.core.model import Outcome
 from ostinato.errors import UserError
 from ostinato.wire.ledgers import outcome_bytes
 from ostinato.worker.credits import Credits
-from ostinato.worker.guardian_messages import ended_path
+from ostinato.worker.process_tree import kill_marked
 from ostinato.worker.spool_file import (
     SpoolFile,
     is_damaged,
@@ -111,7 +111,7 @@ class Spool:
         self._scan: asyncio.Task[None] | None = None
         #: What works until `close`; ends before only with a bug.
         self.loops: list[asyncio.Task[None]] = []
-        #: Workers whose spools were taken over and whose guardians have left word that nothing of them runs.
+        #: Workers whose spools were taken over: supervisor and guardian are gone, and nothing of them runs.
         self.ended_workers: list[str] = []
         self._told_us: int | None = None
         self._told_others: list[dict[str, str]] = []
@@ -348,17 +348,18 @@ class Spool:
             descriptor = await asyncio.to_thread(take_lock, lock_path(path), wait=False)
             if descriptor is None:
                 return
+            # Its guardian has done that already, unless that was killed too.
+            await asyncio.to_thread(kill_marked, worker_id)
             # Even if its outcomes must wait: on a full disk this is what makes room.
             await asyncio.to_thread(self._remove_own_directory, worker_id)
             contents = await asyncio.to_thread(read_spool, path)
             if not await self._adopt(contents.outcomes):
                 return
-            if ended_path(path).exists() and worker_id not in self.ended_workers:
+            if worker_id not in self.ended_workers:
                 self.ended_workers.append(worker_id)
             if contents.problem:
                 _tell_damaged(path, await asyncio.to_thread(set_aside, path), contents.problem)
             await asyncio.to_thread(remove_spool, path)
-            ended_path(path).unlink(missing_ok=True)
             lock_path(path).unlink(missing_ok=True)
         except (sqlite3.Error, OSError) as error:
             # Nothing is deleted before it is ours, so the next look finds all of it again.

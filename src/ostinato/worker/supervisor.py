@@ -38,6 +38,8 @@ from ostinato.worker.waiting import Alarm, within
 
 _log = logging.getLogger("ostinato.worker")
 
+#: What an executor may take to end before the worker ends without it.
+_CLOSE_US = 15 * SECOND
 #: What killing may take beyond a grace before a drain stops waiting for it.
 _KILL_US = 5 * SECOND
 
@@ -128,12 +130,19 @@ class Supervisor:
             # What still runs is killed now, which is not the task's own end.
             self._attempts.stop_all(StopReason.DRAIN, grace_us_max=0)
             for executor in self._executors:
-                await executor.close()
+                await self._close(executor)
             if self._guardian is not None:
                 await self._guardian.close()
             if self._spool is not None:
                 await self._spool.close()
             await self._transport.close()
+
+    async def _close(self, executor: Executor) -> None:
+        try:
+            await within(self._clock, executor.close(), limit_us=_CLOSE_US)
+        except TimeoutError:
+            # The guardian, which comes next, ends what is left.
+            _log.error("executor_not_closed", extra={"kind": executor.kind})
 
     async def _work(self) -> None:
         if self._spool is not None:

@@ -19,7 +19,7 @@ POLICY = RetryPolicy(backoff="fixed", interval_us=30 * SECOND, max_retry=2)
 
 def test_a_success_is_one_move_and_leaves_no_history() -> None:
     effects = Effects()
-    end_attempt(running(), outcome(), now_us=NOW_US, rng=rng(), into=effects)
+    end_attempt(running(), outcome(), now_us=NOW_US + SECOND, rng=rng(), into=effects)
     (success,) = effects.batch.successes
     assert (success.instance_id, success.attempt_id, success.result) == ("i1", "a1", b"1")
     assert effects.batch.history == []
@@ -48,7 +48,7 @@ def test_the_last_failure_gives_up_at_once() -> None:
     """C055: no further wait after the last permitted attempt."""
     effects = Effects()
     attempt = running(task(retry=POLICY), counters=Counters(failures=2, window_opened_us=NOW_US))
-    end_attempt(attempt, outcome(refused_connection()), now_us=NOW_US, rng=rng(), into=effects)
+    end_attempt(attempt, outcome(refused_connection()), now_us=NOW_US + SECOND, rng=rng(), into=effects)
     (ended,) = effects.batch.ended_attempts
     assert ended.state is State.FAILED
     assert ended.finished_us == NOW_US + SECOND

@@ -15,6 +15,7 @@ from ostinato.core.failure.failure import Failure, safe_failure
 from ostinato.core.instants import format_instant
 from ostinato.core.model import HistoryKind, HistoryRow, Instance, Outcome
 from ostinato.core.partition.effects import Effects, EndedAttempt, RefusedOutcome
+from ostinato.core.partition.reported import checked, plausible_us
 from ostinato.core.partition.running import RunningAttempt
 from ostinato.core.retry.counters import Counters
 from ostinato.core.retry.lost import HAND_BACK_CODES, REFUSAL_CODES
@@ -26,6 +27,7 @@ def end_attempt(
     attempt: RunningAttempt, outcome: Outcome, *, now_us: int, rng: Random, into: Effects
 ) -> None:
     """An outcome that names exactly the running attempt (I6)."""
+    outcome = checked(outcome, attempt, now_us=now_us)
     if outcome.unstarted_reason:
         failure = safe_failure("REFUSED", f"refused before the start: {outcome.unstarted_reason}")
         _end_badly(attempt, failure, outcome=outcome, now_us=now_us, rng=rng, into=into)
@@ -80,7 +82,7 @@ def refuse_outcome(outcome: Outcome, instance: Instance | None, *, now_us: int, 
             attempt=outcome.attempt,
             attempt_id=outcome.attempt_id,
             code=outcome.failure.code if outcome.failure is not None else "",
-            started_us=outcome.started_us,
+            started_us=plausible_us(outcome.started_us, now_us=now_us),
             unconditional=True,
         )
     )
