@@ -271,7 +271,7 @@ async def test_nothing_starts_whose_lease_is_over() -> None:
         await child.kill_tree()
 
 
-async def test_a_lease_that_nobody_extends_ends_the_tree_a_second_before_its_end() -> None:
+async def test_a_lease_that_nobody_extends_ends_the_tree_less_than_a_second_before_its_end() -> None:
     clock = SystemClock()
     async with guarded(clock) as guardian:
         ends_us = clock.boot_us() + 2 * SECOND

@@ -56,8 +56,11 @@ from ostinato.worker.process_tree import (
     start_ticks_of,
 )
 
-#: Between the kill and the lease's end: drift of clocks, and what killing takes.
-KILL_MARGIN_US = 1_000_000
+#: Between the latest start and the lease's end.
+START_MARGIN_US = 1_000_000
+#: Between the kill and the lease's end: drift of clocks, and what killing takes. A supervisor that moves
+#: kills a quarter of a second before.
+KILL_MARGIN_US = 750_000
 #: Longest wait while there are leases; short, as ``poll`` does not count suspended time.
 _LEASE_LOOK_MS = 250
 #: Least time that ending everything may take; longer where somebody waits for a lease to end anyway.
@@ -179,7 +182,7 @@ class Guardian:
     def _spawn(self, spawn: Spawn) -> None:
         descriptors = [self._descriptors.popleft() for _ in range(spawn.descriptor_count)]
         try:
-            if self._is_lease_over(spawn.lease_ends_us):
+            if self._is_lease_over(spawn.lease_ends_us, START_MARGIN_US):
                 self._send(
                     NotSpawned(
                         spawn.number, 0, "its lease was over just before its start", is_lease_over=True
@@ -238,19 +241,23 @@ class Guardian:
     # ── leases ────────────────────────────────────────────────────────────────────────────────────────
 
     def _wait_ms(self) -> int | None:
-        return (
-            _LEASE_LOOK_MS if any(root.lease_ends_us is not None for root in self._roots.values()) else None
-        )
+        ends = [root.lease_ends_us for root in self._roots.values() if root.lease_ends_us is not None]
+        if not ends:
+            return None
+        left_ms = (min(ends) - KILL_MARGIN_US - self._boot_us()) // 1000 + 1
+        return max(0, min(_LEASE_LOOK_MS, left_ms))
 
-    def _is_lease_over(self, lease_ends_us: int | None) -> bool:
-        return lease_ends_us is not None and self._boot_us() >= lease_ends_us - KILL_MARGIN_US
+    def _is_lease_over(self, lease_ends_us: int | None, margin_us: int) -> bool:
+        return lease_ends_us is not None and self._boot_us() >= lease_ends_us - margin_us
 
     def _boot_us(self) -> int:
         return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000 + self._configured.clock_offset_us
 
     def _end_unleased(self) -> None:
         """Kill what the lease no longer covers and was not stopped: the supervisor is frozen, or slow."""
-        over = [root for root in self._roots.values() if self._is_lease_over(root.lease_ends_us)]
+        over = [
+            root for root in self._roots.values() if self._is_lease_over(root.lease_ends_us, KILL_MARGIN_US)
+        ]
         if not over or self._is_over:
             return
         try:
