@@ -198,6 +198,18 @@ async def test_a_killed_guardian_takes_its_processes_with_it_and_is_replaced(tmp
         await again.kill_tree()
 
 
+async def test_the_children_of_a_killed_guardian_need_no_search_of_their_own() -> None:
+    async with guarded() as guardian:
+        children = [await shell(guardian, "sleep 600 & sleep 600") for _ in range(5)]
+        os.kill(guardian.pid, signal.SIGKILL)
+        for child in children:
+            await child.exited
+        assert [child.is_alone for child in children] == [True] * 5
+        assert [await child.members() for child in children] == [[]] * 5
+        for child in children:
+            await child.kill_tree()
+
+
 async def test_a_frozen_guardian_is_replaced() -> None:
     async with guarded() as guardian:
         first_pid = guardian.pid

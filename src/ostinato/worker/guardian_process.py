@@ -167,6 +167,8 @@ class GuardianProcess:
                 child.fate = child.fate or _GUARDIAN_ENDED
         codes = await self._loop.run_in_executor(None, _end_orphans, [child.tree for child in left])
         for child, return_code in zip(left, codes, strict=True):
+            # All trees went in one search of /proc; two hundred more, one a child, would take seconds.
+            child.is_alone = True
             if not child.exited.done():
                 child.exited.set_result(return_code)
 
