@@ -15,15 +15,16 @@ from random import Random
 import msgspec
 from prometheus_client import CollectorRegistry
 
-from ostinato.api.server import ApiServer
+from ostinato.api.asgi import Api
+from ostinato.api.server import ApiServer, listen
 from ostinato.clock import Clock, SystemClock
-from ostinato.core.definition import TaskRef, decode_definition
+from ostinato.core.definition import TaskRef
 from ostinato.core.ids import new_id
 from ostinato.errors import UserError
 from ostinato.observe.hooks import Hook, Hooks
 from ostinato.observe.logs import LogHook
 from ostinato.observe.metrics import MetricsHook
-from ostinato.observe.records import Record, ResourceLimits, TaskModuleFailed
+from ostinato.observe.records import ResourceLimits
 from ostinato.scheduler.config import NodeConfig
 from ostinato.scheduler.node import SchedulerNode
 from ostinato.settings import Address, Settings, is_loopback, read_join_token
@@ -31,7 +32,6 @@ from ostinato.store.from_url import open_store_from_url
 from ostinato.store.protocol import Store
 from ostinato.wire.grpc_client import GrpcWorkerTransport
 from ostinato.wire.grpc_server import GrpcNodeTransport
-from ostinato.wire.inprocess import InProcessNetwork
 from ostinato.wire.protocol import NodeTransport, WorkerTransport
 from ostinato.wire.tls import NodeTls, TlsFile, WorkerTls
 from ostinato.worker.config import WorkerConfig
@@ -41,7 +41,7 @@ from ostinato.worker.executors.python import build_python_executor
 from ostinato.worker.executors.shell import ShellExecutor
 from ostinato.worker.guardian import Guardian
 from ostinato.worker.guardian_messages import ReportTarget
-from ostinato.worker.resources import find_resources
+from ostinato.worker.resources import Resources, find_resources
 from ostinato.worker.spool import Spool
 from ostinato.worker.supervisor import Supervisor
 
@@ -117,12 +117,31 @@ def build_node(
     return SchedulerNode(config, store=store, transport=transport, clock=clock, rng=Random(), hooks=hooks)
 
 
+def _build_api(*, store: Store, clock: Clock) -> Api:
+    """``/api/v1`` over an open store."""
+    # Not at the top: it brings Litestar, which neither a worker nor a command needs.
+    from ostinato.api.app import build_app
+
+    return build_app(store=store, clock=clock, rng=Random())
+
+
 def build_worker(
-    settings: Settings, *, scheduler: str, transport: WorkerTransport, clock: Clock, hooks: Hooks
+    settings: Settings,
+    *,
+    scheduler: str,
+    transport: WorkerTransport,
+    clock: Clock,
+    hooks: Hooks,
+    resources: Resources | None = None,
+    runs_python: bool = False,
 ) -> Supervisor:
-    """A worker for the node at `scheduler`, not started; without an app it runs no Python tasks."""
-    # Before there is any process of a task: it may move this one.
-    resources = find_resources()
+    """A worker for the node at `scheduler`, not started.
+
+    `resources` are those of an earlier worker of this process; `runs_python`: also where there is no app.
+    """
+    if resources is None:
+        # Before there is any process of a task: it may move this one.
+        resources = find_resources()
     hooks.emit(ResourceLimits(worker_name=settings.worker_name, how=resources.how, why=resources.why))
     rng = Random()
     spool = Spool(settings.data_dir, worker_id=new_id(clock.wall_us(), rng), clock=clock)
@@ -131,7 +150,7 @@ def build_worker(
         ShellExecutor(clock=clock, data_dir=spool.own_directory, guardian=guardian, resources=resources),
         HttpExecutor(clock=clock),
     ]
-    if settings.app:
+    if settings.app or runs_python:
         executors.append(
             build_python_executor(
                 app=settings.app,
@@ -189,13 +208,30 @@ async def running_node(
         stack.push_async_callback(store.close)
         await store.open()
         node = build_node(settings, store=store, transport=transport, clock=clock, hooks=hooks)
-        api = ApiServer(settings.bind, readiness=node.ready, registry=registry)
+        api = ApiServer(
+            settings.bind, readiness=node.ready, registry=registry, api=_build_api(store=store, clock=clock)
+        )
         # Before the node: a taken port is found out before any partition is owned.
         api_address = await api.start()
         stack.push_async_callback(api.stop)
         await node.start()
         stack.push_async_callback(node.stop)
         yield Running(store, clock, api_address, node.address)
+
+
+def check_before_database(settings: Settings, *, clock: Clock) -> None:
+    """Refuse what would be refused later, when a database has been made already.
+
+    Raises ``INVALID_SETTING``, ``PORT_IN_USE``.
+    """
+    open_store_from_url(settings.database, clock=clock)
+    read_join_token(settings)
+    require_free(settings.bind, field=settings.source("bind"))
+
+
+def require_free(address: Address, *, field: str) -> None:
+    """Raise ``PORT_IN_USE`` where somebody listens, ``INVALID_SETTING`` where nobody here could."""
+    listen(address, field=field).close()
 
 
 # ── whole processes ───────────────────────────────────────────────────────────────────────────────────
@@ -205,6 +241,8 @@ async def run_scheduler(settings: Settings, *, on_ready: OnReady) -> signal.Sign
     """A scheduler node until a signal comes; returns it. Raises ``INVALID_SETTING`` for an unusable file."""
     clock = SystemClock()
     tls = _node_tls(settings, clock=clock)
+    check_before_database(settings, clock=clock)
+    require_free(settings.worker_bind, field=settings.source("worker_bind"))
     signals = StopSignals(asyncio.get_running_loop())
     transport = GrpcNodeTransport(str(settings.worker_bind), tls=tls)
     try:
@@ -235,43 +273,6 @@ async def run_worker(settings: Settings) -> signal.Signals | None:
     )
     try:
         return await _supervise(supervisor, signals, when_connected=_nothing)
-    finally:
-        signals.release()
-
-
-class _WithoutTaskModules:
-    """What a worker says beside its node, which reports by itself what the worker has told it of its app."""
-
-    def __init__(self, hook: Hook) -> None:
-        self._hook = hook
-
-    def on(self, record: Record) -> None:
-        if not isinstance(record, TaskModuleFailed):
-            self._hook.on(record)
-
-
-async def run_dev(settings: Settings, *, on_ready: OnReady, log_hook: Hook) -> signal.Signals | None:
-    """Node and worker in one process until a signal comes; raises ``INVALID_APP`` as a worker does."""
-    signals = StopSignals(asyncio.get_running_loop())
-    clock = SystemClock()
-    network = InProcessNetwork()
-    transport = network.node_transport(IN_PROCESS_ADDRESS)
-    try:
-        async with running_node(settings, transport=transport, clock=clock, log_hook=log_hook) as running:
-            supervisor = build_worker(
-                settings,
-                scheduler=IN_PROCESS_ADDRESS,
-                transport=network.worker_transport(),
-                clock=clock,
-                hooks=Hooks([_WithoutTaskModules(log_hook)]),
-            )
-
-            async def when_connected() -> None:
-                known = supervisor.known_tasks
-                declared = [decode_definition(encoded).ref for encoded in known.declarations]
-                await on_ready(msgspec.structs.replace(running, tasks=declared, problems=known.problems))
-
-            return await _supervise(supervisor, signals, when_connected=when_connected)
     finally:
         signals.release()
 

@@ -21,6 +21,8 @@ class CodeEntry(NamedTuple):
 
     exit_code: int
     meaning: str
+    #: Status of a REST answer, where it does not follow from the exit code.
+    http_status: int = 0
 
 
 #: Exit codes of design section 11.
@@ -31,6 +33,15 @@ EXIT_UNREACHABLE = 3
 EXIT_CONFLICT = 4
 EXIT_NOT_FOUND = 5
 EXIT_INTERRUPTED = 130
+
+#: Status of a REST answer (RFC 9110) by exit code, unless the code names its own.
+_HTTP_STATUS = {
+    EXIT_FAILED: 500,
+    EXIT_BAD_INPUT: 400,
+    EXIT_UNREACHABLE: 503,
+    EXIT_CONFLICT: 409,
+    EXIT_NOT_FOUND: 404,
+}
 
 CODES: dict[str, CodeEntry] = {
     "INVALID_VALUE": CodeEntry(EXIT_BAD_INPUT, "A value is not allowed here; the message names the field."),
@@ -47,11 +58,25 @@ CODES: dict[str, CodeEntry] = {
         EXIT_BAD_INPUT, "A name holds characters that are not allowed, or is too long."
     ),
     "INVALID_PAYLOAD": CodeEntry(EXIT_BAD_INPUT, "A payload does not fit the task, or JSON cannot carry it."),
-    "PAYLOAD_TOO_LARGE": CodeEntry(EXIT_BAD_INPUT, "A payload is over the size limit."),
+    "PAYLOAD_TOO_LARGE": CodeEntry(EXIT_BAD_INPUT, "A payload is over the size limit.", 413),
+    "INVALID_DOCUMENT": CodeEntry(
+        EXIT_BAD_INPUT, "A file or request body is not YAML or JSON of the form that is needed."
+    ),
+    "BODY_TOO_LARGE": CodeEntry(EXIT_BAD_INPUT, "A request body or file is over the size limit.", 413),
+    "MEDIA_TYPE": CodeEntry(EXIT_BAD_INPUT, "A request body is not sent as application/json.", 415),
+    "METHOD_NOT_ALLOWED": CodeEntry(EXIT_BAD_INPUT, "The address does not answer that method.", 405),
+    "HOST_REFUSED": CodeEntry(
+        EXIT_BAD_INPUT, "The request names a host or comes from a web page that is not this API's.", 403
+    ),
     "INVALID_SETTING": CodeEntry(EXIT_BAD_INPUT, "A setting is wrong; the message names its source."),
     "INVALID_APP": CodeEntry(EXIT_BAD_INPUT, "The module or attribute given as the app cannot be used."),
     "TASK_NOT_FOUND": CodeEntry(EXIT_NOT_FOUND, "No task of that name exists in the namespace."),
     "INSTANCE_NOT_FOUND": CodeEntry(EXIT_NOT_FOUND, "No instance has that id."),
+    "WORKER_NOT_FOUND": CodeEntry(EXIT_NOT_FOUND, "No worker has that name or id."),
+    "ADDRESS_NOT_FOUND": CodeEntry(EXIT_NOT_FOUND, "There is nothing at the address of a request."),
+    "VERSION_CONFLICT": CodeEntry(
+        EXIT_CONFLICT, "The task has another version than the one that the change was made for."
+    ),
     "KEY_CONFLICT": CodeEntry(EXIT_CONFLICT, "The idempotency key is live with another payload."),
     "INSTANCE_TERMINAL": CodeEntry(EXIT_CONFLICT, "The instance has already ended; its state is final."),
     "INSTANCE_NOT_TERMINAL": CodeEntry(
@@ -85,7 +110,14 @@ class OstinatoError(Exception):
     """Base of every error raised by Ostinato."""
 
     def __init__(
-        self, code: str, message: str, *, subject: str = "", field: str = "", hint: str = ""
+        self,
+        code: str,
+        message: str,
+        *,
+        subject: str = "",
+        field: str = "",
+        hint: str = "",
+        place: str = "",
     ) -> None:
         if code not in CODES:
             raise KeyError(f"error code {code!r} is missing from ostinato.errors.CODES")
@@ -95,15 +127,23 @@ class OstinatoError(Exception):
         self.subject = subject
         self.field = field
         self.hint = hint
+        #: Where the field stands in a file, as ``tasks.yaml:12:5``; empty: in no file.
+        self.place = place
 
     def __str__(self) -> str:
-        text = f"{self.field}: {self.message}" if self.field else self.message
+        text = ": ".join(part for part in (self.place, self.field, self.message) if part)
         return f"{text} ({self.hint})" if self.hint else text
 
     @property
     def exit_code(self) -> int:
         """Exit status of a command that ends with this error (design section 11)."""
         return CODES[self.code].exit_code
+
+    @property
+    def http_status(self) -> int:
+        """Status of a REST answer that carries this error."""
+        entry = CODES[self.code]
+        return entry.http_status or _HTTP_STATUS[entry.exit_code]
 
 
 class UserError(OstinatoError):

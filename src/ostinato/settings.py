@@ -10,17 +10,50 @@ import difflib
 import os
 import socket
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
-from ipaddress import ip_address
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal, NamedTuple, NoReturn, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 import msgspec
 
-from ostinato.core.instants import DAY, HOUR, SECOND, format_duration, parse_duration
+from ostinato.core.instants import DAY, HOUR, SECOND
 from ostinato.core.routing import STRATEGIES, Strategy
 from ostinato.core.secret import Secret
 from ostinato.errors import OstinatoError, UserError
+from ostinato.settings_readers import (
+    Address,
+    is_loopback,
+    read_address,
+    read_addresses,
+    read_apps,
+    read_choice,
+    read_duration,
+    read_labels,
+    read_loopback,
+    read_name,
+    read_path,
+    read_required_text,
+    read_whole_number,
+    read_worker_name,
+)
+
+__all__ = [
+    "ASYNC_SLOTS_MAX",
+    "FILE_NAME",
+    "SETTINGS",
+    "SLOTS_MAX",
+    "WORKER_LEASE_US_MAX",
+    "WORKER_LEASE_US_MIN",
+    "Address",
+    "LogFormat",
+    "Setting",
+    "Settings",
+    "is_loopback",
+    "load_settings",
+    "naming_sources",
+    "read_join_token",
+]
 
 FILE_NAME = "ostinato.toml"
 
@@ -29,22 +62,11 @@ WORKER_LEASE_US_MIN = 6 * SECOND
 WORKER_LEASE_US_MAX = HOUR
 SLOTS_MAX = 1_000
 ASYNC_SLOTS_MAX = 100_000
-
 #: ``auto``: text on a terminal, JSON lines otherwise.
 LogFormat = Literal["auto", "json", "text"]
 _LOG_LEVELS = ("debug", "info", "warning", "error")
 _LOG_FORMATS: tuple[LogFormat, ...] = ("auto", "json", "text")
 _V = TypeVar("_V")
-
-
-class Address(NamedTuple):
-    """Where to listen or connect: ``HOST:PORT``, an IPv6 host in brackets. Port 0 listens on a free one."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,152 +129,38 @@ class Setting(NamedTuple):
         return "OSTINATO_" + self.name.upper()
 
 
-# ── readers: raise UserError without a field; the caller adds the source ──────────────────────────────
-
-
-def _refuse(message: str, *, hint: str = "") -> NoReturn:
-    raise UserError("INVALID_SETTING", message, hint=hint)
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        _refuse(f"{value!r} is not a text")
-    if any(ord(character) < 32 for character in value):
-        _refuse(f"{value!r} holds control characters")
-    return value.strip()
-
-
-def _required_text(value: object) -> str:
-    return _text(value) or _refuse("is empty")
-
-
-def _choice(*allowed: str) -> Callable[[object], str]:
-    def read(value: object) -> str:
-        text = _text(value).lower()
-        return text if text in allowed else _refuse(f"{value!r} is none of {', '.join(allowed)}")
-
-    return read
-
-
-def _whole_number(minimum: int, maximum: int) -> Callable[[object], int]:
-    def read(value: object) -> int:
-        text = str(value).strip() if isinstance(value, str) else value
-        if isinstance(text, str):
-            if not (text.isascii() and text.removeprefix("-").isdigit() and len(text) < 12):
-                _refuse(f"{value!r} is not a whole number")
-            text = int(text)
-        if isinstance(text, bool) or not isinstance(text, int):
-            _refuse(f"{value!r} is not a whole number")
-        return text if minimum <= text <= maximum else _refuse(f"{text} is not in {minimum} to {maximum}")
-
-    return read
-
-
-def _duration(minimum_us: int, maximum_us: int) -> Callable[[object], int]:
-    def read(value: object) -> int:
-        if not isinstance(value, str):
-            _refuse(f"{value!r} is not a duration", hint="write a number and a unit, such as 30s")
-        duration_us = parse_duration(value, field="")
-        if duration_us < minimum_us:
-            _refuse(f"{value} is below the minimum of {format_duration(minimum_us)}")
-        if duration_us > maximum_us:
-            _refuse(f"{value} is above the maximum of {format_duration(maximum_us)}")
-        return duration_us
-
-    return read
-
-
-def _address(value: object) -> Address:
-    host, colon, port = _text(value).rpartition(":")
-    host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-    if not colon or not host or not (port.isascii() and port.isdigit()) or int(port[:6]) > 65535:
-        _refuse(f"{value!r} is not an address", hint="write HOST:PORT, such as 127.0.0.1:8640")
-    return Address(host, int(port))
-
-
-def _loopback(value: object) -> Address:
-    address = _address(value)
-    if not is_loopback(address.host):
-        _refuse(
-            f"{address} can be reached from other machines, and this address has neither TLS nor tokens",
-            hint="bind 127.0.0.1 and let a reverse proxy or tunnel with access control stand before it",
-        )
-    return address
-
-
-def _addresses(value: object) -> tuple[Address, ...]:
-    items = value.split(",") if isinstance(value, str) else value
-    if not isinstance(items, Sequence) or not items:
-        _refuse(f"{value!r} is not a list of addresses", hint="write HOST:PORT[,HOST:PORT…]")
-    addresses = tuple(_address(item) for item in items)
-    for address in addresses:
-        if address.port == 0:
-            _refuse(f"{address} has no port to connect to")
-    return addresses
-
-
-def _labels(value: object) -> dict[str, str]:
-    """A table, a text ``key=value,…``, or a list of such texts."""
-    if isinstance(value, Mapping):
-        return {_required_text(key): _text(item) for key, item in value.items()}
-    texts = [value] if isinstance(value, str) else value
-    if not isinstance(texts, Sequence):
-        _refuse(f"{value!r} is not a table of labels")
-    labels: dict[str, str] = {}
-    for part in (part for text in texts for part in _text(text).split(",") if part.strip()):
-        key, equals, label = (piece.strip() for piece in part.partition("="))
-        if not equals or not key:
-            _refuse(f"{part!r} is not a label", hint="write KEY=VALUE")
-        if key in labels:
-            _refuse(f"label {key!r} is given twice")
-        labels[key] = label
-    return labels
-
-
-def _path(value: object) -> Path:
-    return Path(_required_text(str(value) if isinstance(value, Path) else value))
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches `host`; a name other than ``localhost`` is not trusted to be."""
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
 SETTINGS: tuple[Setting, ...] = (
-    Setting("database", _required_text, "URL of the database"),
-    Setting("bind", _loopback, "address of health, metrics and API"),
-    Setting("worker_bind", _address, "address that workers connect to"),
-    Setting("scheduler", _addresses, "scheduler nodes that the worker connects to"),
-    Setting("join_token_file", _path, "file with the token that workers show and the scheduler asks for"),
-    Setting("tls_certificate", _path, "certificate of the scheduler, with its chain (PEM)"),
-    Setting("tls_key", _path, "its private key (PEM)"),
+    Setting("database", read_required_text, "URL of the database"),
+    Setting("bind", read_loopback, "address of health, metrics and API"),
+    Setting("worker_bind", read_address, "address that workers connect to"),
+    Setting("scheduler", read_addresses, "scheduler nodes that the worker connects to"),
+    Setting("join_token_file", read_path, "file with the token that workers show and the scheduler asks for"),
+    Setting("tls_certificate", read_path, "certificate of the scheduler, with its chain (PEM)"),
+    Setting("tls_key", read_path, "its private key (PEM)"),
     Setting(
-        "tls_ca", _path, "what the scheduler's certificate must be or be signed by (PEM): TLS for a worker"
+        "tls_ca",
+        read_path,
+        "what the scheduler's certificate must be or be signed by (PEM): TLS for a worker",
     ),
-    Setting("tls_server_name", _required_text, "name in the scheduler's certificate, if not its host"),
-    Setting("data_dir", _path, "directory for what this process keeps on disk"),
-    Setting("app", _text, "the app: module:attribute or a file"),
-    Setting("namespace", _required_text, "namespace of tasks and instances"),
-    Setting("slots", _whole_number(0, SLOTS_MAX), "tasks that run at once in processes of their own"),
-    Setting("async_slots", _whole_number(0, ASYNC_SLOTS_MAX), "async tasks that run at once"),
-    Setting("worker_name", _required_text, "stable name of the worker"),
-    Setting("labels", _labels, "labels of the worker", singular="label"),
+    Setting("tls_server_name", read_required_text, "name in the scheduler's certificate, if not its host"),
+    Setting("data_dir", read_path, "directory for what this process keeps on disk"),
+    Setting("app", read_apps, "the app: module:attribute or a file"),
+    Setting("namespace", read_name, "namespace of tasks and instances"),
+    Setting("slots", read_whole_number(0, SLOTS_MAX), "tasks that run at once in processes of their own"),
+    Setting("async_slots", read_whole_number(0, ASYNC_SLOTS_MAX), "async tasks that run at once"),
+    Setting("worker_name", read_worker_name, "stable name of the worker"),
+    Setting("labels", read_labels, "labels of the worker", singular="label"),
     Setting(
         "worker_lease",
-        _duration(WORKER_LEASE_US_MIN, WORKER_LEASE_US_MAX),
+        read_duration(WORKER_LEASE_US_MIN, WORKER_LEASE_US_MAX),
         "how long a worker goes on without hearing from a scheduler",
     ),
-    Setting("drain_timeout", _duration(0, DAY), "how long a clean stop waits for running tasks"),
-    Setting("retention_success", _duration(0, 36_500 * DAY), "how long a success is kept"),
-    Setting("retention_other", _duration(0, 36_500 * DAY), "how long any other ended instance is kept"),
-    Setting("routing", _choice(*STRATEGIES), "which free worker is taken: least_loaded or round_robin"),
-    Setting("log_level", _choice(*_LOG_LEVELS), "least level that is logged"),
-    Setting("log_format", _choice(*_LOG_FORMATS), "auto, json or text"),
+    Setting("drain_timeout", read_duration(0, DAY), "how long a clean stop waits for running tasks"),
+    Setting("retention_success", read_duration(0, 36_500 * DAY), "how long a success is kept"),
+    Setting("retention_other", read_duration(0, 36_500 * DAY), "how long any other ended instance is kept"),
+    Setting("routing", read_choice(*STRATEGIES), "which free worker is taken: least_loaded or round_robin"),
+    Setting("log_level", read_choice(*_LOG_LEVELS), "least level that is logged"),
+    Setting("log_format", read_choice(*_LOG_FORMATS), "auto, json or text"),
 )
 _BY_NAME = {setting.name: setting for setting in SETTINGS}
 
@@ -284,9 +192,56 @@ def load_settings(flags: Mapping[str, object], environ: Mapping[str, str], *, cw
     settings = msgspec.convert({**values, "sources": sources}, Settings)
     if settings.slots == 0 and settings.async_slots == 0:
         message = "slots and async_slots are both 0, so nothing could run"
-        raise UserError("INVALID_SETTING", message, field="--slots")
+        given = "slots" if "slots" in sources else "async_slots"
+        raise UserError("INVALID_SETTING", message, field=settings.source(given))
     _check_tls(settings)
     return settings
+
+
+#: Which setting a failure is about that names no field itself.
+_SETTING_OF_CODE = {
+    "DATABASE_UNAVAILABLE": "database",
+    "DATABASE_FULL": "database",
+    "DATABASE_UNUSABLE": "database",
+    "SCHEMA_VERSION": "database",
+    "NODE_ALREADY_RUNNING": "database",
+    "INVALID_APP": "app",
+    "UNKNOWN_TOKEN": "join_token_file",
+    "SCHEDULER_UNREACHABLE": "scheduler",
+    "PROTOCOL_MISMATCH": "scheduler",
+}
+_HINT_OF_CODE = {"UNKNOWN_TOKEN": "give the scheduler's own token, in a file: --join-token-file FILE"}
+#: Codes whose field, where they have one, is a setting under its own name.
+_OWN_FIELD = frozenset({"INVALID_SETTING", "PORT_IN_USE", *_SETTING_OF_CODE})
+
+
+@contextmanager
+def naming_sources(settings: Settings) -> Generator[None, None, None]:
+    """Errors of the block that are about a setting name where it came from: flag, variable, or file and key.
+
+    Whoever finds the fault (a store, a transport, a worker) knows the setting at most by its name. The error
+    stays the same object; one that is about something else is left alone.
+    """
+    try:
+        yield
+    except OstinatoError as error:
+        name = _setting_of(error)
+        if name:
+            error.field = settings.source(name)
+            error.hint = error.hint or _HINT_OF_CODE.get(error.code, "")
+        raise
+
+
+def _setting_of(error: OstinatoError) -> str:
+    """Name of the setting that the error is about; empty: of none."""
+    if not error.field:
+        return _SETTING_OF_CODE.get(error.code, "")
+    if error.code not in _OWN_FIELD:
+        return ""
+    if error.field == "capacity":
+        return "slots"
+    found = (row.name for row in SETTINGS if error.field in (row.name, row.flag, f"{row.name}_us"))
+    return next(found, "")
 
 
 def _check_tls(settings: Settings) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 
 import httpx
@@ -64,12 +67,13 @@ async def test_anything_else_is_a_problem_not_found(client: httpx.AsyncClient, p
     answer = await client.get(path)
     assert answer.status_code == 404
     assert answer.headers["content-type"] == "application/problem+json"
-    assert answer.json()["title"] == "Not Found"
+    assert answer.json()["code"] == "ADDRESS_NOT_FOUND"
 
 
 async def test_only_get_and_head_are_answered(client: httpx.AsyncClient) -> None:
     refused = await client.post("/healthz", content=b"x" * 100_000)
     assert (refused.status_code, refused.headers["allow"]) == (405, "GET, HEAD")
+    assert refused.json()["code"] == "METHOD_NOT_ALLOWED"
     head = await client.head("/healthz")
     assert (head.status_code, head.content) == (200, b"")
 
@@ -93,3 +97,26 @@ async def test_signal_handlers_of_the_process_are_left_alone(client: httpx.Async
     assert (await client.get("/healthz")).status_code == 200
     assert signal.getsignal(signal.SIGINT) is not signal.SIG_DFL
     assert "uvicorn" not in getattr(signal.getsignal(signal.SIGINT), "__module__", "")
+
+
+async def test_what_is_no_http_is_a_problem_too(client: httpx.AsyncClient) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", client.base_url.port)
+    writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nbad header\r\n\r\n")
+    answered = await asyncio.wait_for(reader.read(), 10)
+    writer.close()
+    assert answered.startswith(b"HTTP/1.1 400 ")
+    assert b"application/problem+json" in answered
+    assert b'"code":"INVALID_VALUE"' in answered
+
+
+async def test_nothing_of_an_answer_is_kept_or_guessed(client: httpx.AsyncClient) -> None:
+    for path in ("/healthz", "/metrics", "/nothing"):
+        headers = (await client.get(path)).headers
+        assert headers["cache-control"] == "no-store"
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["content-security-policy"] == "default-src 'none'"
+
+
+def test_neither_the_package_nor_the_composition_root_loads_litestar() -> None:
+    code = "import sys, ostinato, ostinato.assembly, ostinato.cli.main; sys.exit('litestar' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0

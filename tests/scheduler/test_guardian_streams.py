@@ -131,6 +131,25 @@ def test_what_a_dead_supervisor_had_is_retried_at_once_and_what_had_ended_counts
     run_virtual(story())
 
 
+@pytest.mark.parametrize("verb", ["delete", "disable"])
+def test_what_a_dead_supervisor_had_of_a_task_that_has_gone_is_cancelled(verb: str) -> None:
+    async def story() -> None:
+        cluster, task = Cluster(), python_task()
+        await cluster.start(task)
+        worker = await worker_of(cluster, lambda item: None)
+        (identity,) = await running(cluster, [task])
+        assert await cluster.ask(verb, task="t") == "OK"
+        await worker.disconnect()
+        await report(cluster, TreeEnded(None, "killed by signal 9"))
+        row = await cluster.instance(identity)
+        assert (row.state, row.attempt) == (State.CANCELLED, 1)
+        assert "task default/t" in row.reason
+        assert row.reason.endswith("the attempt ended with WORKER_LOST")
+        await cluster.stop()
+
+    run_virtual(story())
+
+
 def test_a_report_of_an_ended_lease_frees_strict_processes_assigned_under_it_and_no_others() -> None:
     async def story() -> None:
         cluster = Cluster()

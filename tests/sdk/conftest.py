@@ -1,14 +1,23 @@
-"""An app over an in-memory store, closed after the test."""
+"""An app over an in-memory store, closed after the test: straight into it, and over a real API."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from random import Random
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from ostinato import App
 from ostinato.clock import SystemClock
+from ostinato.settings import Address
 from ostinato.store.memory import MemoryStore
+
+#: How an app reaches its scheduler.
+WAYS = ("database", "http")
 
 
 @pytest.fixture
@@ -16,13 +25,60 @@ def store() -> MemoryStore:
     return MemoryStore(SystemClock())
 
 
+@contextmanager
+def served(store: MemoryStore, *, wait_us: int = 2_000_000) -> Iterator[str]:
+    """The API over `store`, in a thread with a loop of its own; gives its address."""
+    from ostinato.api.app import build_app
+    from ostinato.api.server import ApiServer
+
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    api = build_app(store=store, clock=SystemClock(), rng=Random(1), wait_us=wait_us)
+    server = ApiServer(
+        Address("127.0.0.1", 0), readiness=lambda: {"ready": True}, registry=CollectorRegistry(), api=api
+    )
+    try:
+        address = asyncio.run_coroutine_threadsafe(server.start(), loop).result(30)
+        yield f"http://127.0.0.1:{address.port}"
+        asyncio.run_coroutine_threadsafe(server.stop(), loop).result(30)
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(30)
+        loop.close()
+
+
 @pytest.fixture
-def app(store: MemoryStore) -> Iterator[App]:
-    app = App("shop")
+def make_app(store: MemoryStore) -> Iterator[Callable[[str], App]]:
+    """Makes an app that reaches `store` in one of the `WAYS`."""
 
     async def opened(clock: object) -> MemoryStore:
         return store
 
-    app.use_store(opened)
-    yield app
-    app.close()
+    with ExitStack() as stack:
+
+        def make(way: str) -> App:
+            if way == "http":
+                app = App("shop", stack.enter_context(served(store)))
+            else:
+                app = App("shop", "memory:")
+                app.use_store(opened)
+            stack.callback(app.close)
+            return app
+
+        yield make
+
+
+@pytest.fixture(params=WAYS)
+def url(request: pytest.FixtureRequest) -> Iterator[str]:
+    """What programs of their own give as ``OSTINATO_URL``: a database that ``apply`` makes, or an API."""
+    if request.param == "database":
+        yield "sqlite:///shop.db"
+        return
+    with served(MemoryStore(SystemClock())) as address:
+        yield address
+
+
+@pytest.fixture(params=WAYS)
+def app(request: pytest.FixtureRequest, make_app: Callable[[str], App]) -> App:
+    return make_app(request.param)

@@ -64,7 +64,7 @@ def finish(store: MemoryStore, app: App, *, result: bytes | None) -> None:
     async def owner(_: object) -> None:
         await end(store, instance, result=result)
 
-    app._gateway.client.call(owner)
+    app._connection.client.call(owner)
 
 
 def test_a_result_comes_back_as_the_declared_type(app: App, store: MemoryStore) -> None:
@@ -122,7 +122,7 @@ async def test_a_cancel_returns_once_the_owner_has_answered(app: App, store: Mem
 
     handle = await report.submit_async()
     instance = (await store.get_instances([handle.id]))[handle.id]
-    client = app._gateway.client
+    client = app._connection.client
 
     async def own(_: object) -> None:
         await store.register_node(NodeRow("n", 0, "", 0))

@@ -80,7 +80,7 @@ def test_a_limit_for_a_function_that_shares_its_process_is_refused() -> None:
         ({"cpu_limit": -1}, "cpu_limit", "out of range"),
         ({"cpu_limit": float("nan")}, "cpu_limit", "out of range"),
         ({"cpu_limit": float("inf")}, "cpu_limit", "out of range"),
-        ({"cpu_limit": "2"}, "cpu_limit", "expected `float | null`"),
+        ({"cpu_limit": "2"}, "cpu_limit", "'2' is a text, not a number"),
     ],
 )
 @pytest.mark.parametrize("kind", ["python", "shell"])

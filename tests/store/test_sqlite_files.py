@@ -19,12 +19,12 @@ from sqlalchemy import Connection, create_engine
 
 from ostinato.clock import SystemClock
 from ostinato.errors import ConflictError, OstinatoError, UnavailableError, UserError
-from ostinato.store.batches import InstanceFilter, NodeRow
+from ostinato.store.batches import NodeRow
 from ostinato.store.migrations import HEAD_REVISION
 from ostinato.store.migrations.run import alembic_config, upgrade
 from ostinato.store.schema import metadata
 from ostinato.store.sqlite.store import SqliteStore
-from ostinato.testing.contracts.store_kit import T0, make_submission
+from ostinato.testing.contracts.store_kit import T0, counts, make_submission
 
 NODE = NodeRow("node", 0, "", T0)
 
@@ -62,7 +62,7 @@ async def test_rows_outlive_the_store_and_the_partition_count_is_the_file_s(tmp_
     again = _store(tmp_path / "a.db", partition_count=64)
     await again.open()
     assert again.partition_count == 8
-    assert await again.count_instances(InstanceFilter()) == {"pending": 1}
+    assert await counts(again) == {"pending": 1}
     await again.close()
 
 
@@ -222,14 +222,15 @@ async def test_c123_a_full_disk_is_said_and_work_goes_on_when_there_is_room(tmp_
     with pytest.raises(UnavailableError) as caught:
         await store.submit([make_submission(number, payload=b"x" * 5000) for number in range(1, 50)])
     assert caught.value.code == "DATABASE_FULL"
-    assert await store.count_instances(InstanceFilter()) == {"pending": 1}
+    assert await counts(store) == {"pending": 1}
     await store._writer.run("a test", lambda c: c.execute(limit.format(1_000_000)).fetchone())
     await store.submit([make_submission(number, payload=b"x" * 5000) for number in range(1, 50)])
-    assert await store.count_instances(InstanceFilter()) == {"pending": 50}
+    assert await counts(store) == {"pending": 50}
     await store.close()
 
 
 async def test_a_database_held_by_another_process_is_unavailable_at_the_deadline(tmp_path: Path) -> None:
+    await _made(tmp_path / "a.db")
     store = _store(tmp_path / "a.db", deadline_us=400_000)
     await store.open()
     other = sqlite3.connect(tmp_path / "a.db", isolation_level=None)
@@ -240,7 +241,7 @@ async def test_a_database_held_by_another_process_is_unavailable_at_the_deadline
     assert caught.value.code == "DATABASE_UNAVAILABLE"
     assert time.perf_counter() - began < 2
     # Readers are not held up by a writer.
-    assert await store.count_instances(InstanceFilter()) == {}
+    assert await counts(store) == {}
     other.execute("ROLLBACK")
     other.close()
     assert (await store.submit([make_submission(1)]))[0].created
@@ -248,6 +249,7 @@ async def test_a_database_held_by_another_process_is_unavailable_at_the_deadline
 
 
 async def test_a_statement_without_end_is_interrupted_at_the_deadline(tmp_path: Path) -> None:
+    await _made(tmp_path / "a.db")
     store = _store(tmp_path / "a.db", deadline_us=300_000)
     await store.open()
     endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"

@@ -14,12 +14,13 @@ from support.small_disk import SmallDisk, small_disk
 
 from ostinato.clock import SystemClock
 from ostinato.errors import UnavailableError
-from ostinato.store.batches import CommitBatch, InstanceFilter, NodeRow
+from ostinato.store.batches import CommitBatch, NodeRow
 from ostinato.store.sqlite.failures import translate
 from ostinato.store.sqlite.store import SqliteStore
 from ostinato.testing.contracts.store_kit import (
     T0,
     Owner,
+    counts,
     make_assign,
     make_instance,
     make_submission,
@@ -64,12 +65,12 @@ async def test_c123_every_write_is_refused_whole_and_every_read_goes_on(disk: Sm
         with _refused():
             await store.submit([make_submission(n, payload=b"x" * 9000) for n in range(50, 90)])
     assert await owner.get(row.id) == row
-    assert await store.count_instances(InstanceFilter()) == {"pending": 1}
+    assert await counts(store) == {"pending": 1}
     disk.free()
     report = await store.commit(batch)
     assert not report.unmatched
     assert (await owner.get(row.id)).attempt == 1
-    assert await store.count_instances(InstanceFilter()) == {"pending": 38, "running": 1}
+    assert await counts(store) == {"pending": 38, "running": 1}
     await store.close()
 
 
@@ -124,7 +125,7 @@ async def test_c123_a_node_that_starts_on_a_full_disk_is_refused_and_starts_when
     disk.free()
     await store.open()
     await store.register_node(NODE)
-    assert await store.count_instances(InstanceFilter()) == {"pending": 1}
+    assert await counts(store) == {"pending": 1}
     await store.close()
 
 
@@ -156,9 +157,9 @@ async def test_an_error_of_the_disk_says_that_the_outcome_of_the_write_is_unknow
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert caught.value.code == "DATABASE_UNAVAILABLE"
     assert "disk I/O error" in caught.value.message
-    assert await store.count_instances(InstanceFilter()) == {}
+    assert await counts(store) == {}
     await store.submit([make_submission(number, payload=b"x" * 9000) for number in range(200)])
-    assert await store.count_instances(InstanceFilter()) == {"pending": 200}
+    assert await counts(store) == {"pending": 200}
     await store.close()
 
 

@@ -14,10 +14,17 @@ import pytest
 from ostinato.clock import SystemClock
 from ostinato.core.instants import SECOND
 from ostinato.core.states import Hold
-from ostinato.store.batches import InstanceFilter
 from ostinato.store.sqlite.statements import statement
 from ostinato.store.sqlite.store import SqliteStore
-from ostinato.testing.contracts.store_kit import ALL, T0, ContractClock, Owner, make_instance, make_submission
+from ostinato.testing.contracts.store_kit import (
+    ALL,
+    T0,
+    ContractClock,
+    Owner,
+    counts,
+    make_instance,
+    make_submission,
+)
 
 
 async def _opened(path: Path) -> SqliteStore:
@@ -103,7 +110,7 @@ async def test_processes_that_make_and_fill_one_database_together_lose_nothing(t
             [asyncio.create_task(store.wait_for_change(store._clock.boot_us() + SECOND // 100))]
         )
     assert [submitter.returncode for submitter in submitters] == [0, 0, 0]
-    assert await store.count_instances(InstanceFilter()) == {"pending": 300}
+    assert await counts(store) == {"pending": 300}
     await store.close()
 
 
@@ -113,7 +120,7 @@ async def test_c121_very_many_in_one_call_are_accepted_whole(tmp_path: Path, cou
     submissions = [make_submission(number) for number in range(count)]
     receipts = await store.submit(submissions)
     assert all(receipt.created for receipt in receipts)
-    assert await store.count_instances(InstanceFilter()) == {"pending": count}
+    assert await counts(store) == {"pending": count}
     await store.close()
 
 

@@ -116,7 +116,8 @@ async def _seen(store: Store) -> list[object]:
         await store.live_instances(refs, limit=10),
         await store.find_overlap_ready(refs),
         await store.running_instances([1, 2], after_id="", limit=10),
-        await store.count_instances(InstanceFilter()),
+        await store.count_instances(InstanceFilter(), limit=10_000),
+        await store.count_instances(InstanceFilter(task="mail"), limit=10_000),
     ]
 
 

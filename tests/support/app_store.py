@@ -18,4 +18,4 @@ def all_of(store: MemoryStore, app: App) -> list[Instance]:
         whole = await store.get_instances([instance.id for instance in page.instances])
         return sorted(whole.values(), key=lambda instance: (instance.created_us, instance.id))
 
-    return app._gateway.client.call(read)
+    return app._connection.client.call(read)

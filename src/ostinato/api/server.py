@@ -1,4 +1,4 @@
-"""The HTTP place of a node: health, readiness and metrics, served inside the node's own event loop."""
+"""The HTTP place of a node: health, metrics and the API, served inside the node's own event loop."""
 
 from __future__ import annotations
 
@@ -7,56 +7,57 @@ import contextlib
 import errno
 import json
 import socket
-from collections.abc import Awaitable, Callable, Generator, Mapping, MutableMapping
-from typing import Any
+from collections.abc import Callable, Generator, Mapping
 
+import h11
 import uvicorn
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from ostinato.api.asgi import SAFE_HEADERS, Api, Message, Receive, Send, answer, answer_problem, header
+from ostinato.api.problem import PROBLEM_TYPE, encode_problem, problem_of
 from ostinato.errors import ConflictError, UserError
 from ostinato.settings import Address
 
 #: Longest wait for answers under way when the server stops.
 STOP_SECONDS_MAX = 2
+_API_PREFIX = "/api/"
 
 #: Health of a node: ``ready`` says whether it takes part; the rest is for people.
 Readiness = Callable[[], Mapping[str, object]]
-_Message = MutableMapping[str, Any]  # as ASGI has it
-_Receive = Callable[[], Awaitable[_Message]]
-_Send = Callable[[_Message], Awaitable[None]]
 
 
 class NodeApp:
-    """ASGI: ``/healthz`` (the loop turns), ``/readyz`` (the node does its work), ``/metrics``; else 404."""
+    """ASGI: ``/healthz`` (the loop turns), ``/readyz`` (the node does its work), ``/metrics``, ``/api/…``."""
 
-    def __init__(self, readiness: Readiness, registry: CollectorRegistry) -> None:
+    def __init__(self, readiness: Readiness, registry: CollectorRegistry, *, api: Api | None = None) -> None:
         self._readiness = readiness
         self._registry = registry
+        self._api = api
 
-    async def __call__(self, scope: _Message, receive: _Receive, send: _Send) -> None:
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        status, content_type, body = self._answer(scope)
-        headers = [
-            (b"content-type", content_type.encode()),
-            (b"content-length", str(len(body)).encode()),
-            (b"cache-control", b"no-store"),
-            (b"x-content-type-options", b"nosniff"),
-        ]
-        if status == 405:
-            headers.append((b"allow", b"GET, HEAD"))
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
-
-    def _answer(self, scope: _Message) -> tuple[int, str, bytes]:
         path = str(scope["path"])
+        if self._api is not None and path.startswith(_API_PREFIX):
+            await self._api.answer(scope, receive, send=send)
+            return
+        try:
+            status, content_type, body = self._answer(scope, path=path)
+        except UserError as error:
+            allowed = {"allow": "GET, HEAD"} if error.code == "METHOD_NOT_ALLOWED" else {}
+            await answer_problem(scope, send, problem=problem_of(error), headers=allowed)
+            return
+        await answer(scope, send, status=status, body=body, content_type=content_type)
+
+    def _answer(self, scope: Message, *, path: str) -> tuple[int, str, bytes]:
         if path not in ("/healthz", "/readyz", "/metrics"):
-            return _problem(404, "Not Found", detail=f"There is nothing at {path[:200]!r}.")
+            raise UserError("ADDRESS_NOT_FOUND", f"there is nothing at {path[:200]!a}")
         if scope["method"] not in ("GET", "HEAD"):
-            return _problem(405, "Method Not Allowed", detail="Only GET and HEAD are answered here.")
+            raise UserError("METHOD_NOT_ALLOWED", "only GET and HEAD are answered here")
         if path == "/metrics":
-            encode, content_type = choose_encoder(_header(scope, b"accept"))
+            encode, content_type = choose_encoder(",".join(header(scope, b"accept")))
             return 200, content_type, encode(self._registry)
         if path == "/healthz":
             return 200, "application/json", b'{"status":"ok"}'
@@ -64,14 +65,27 @@ class NodeApp:
         return 200 if state.get("ready") else 503, "application/json", json.dumps(state, default=str).encode()
 
 
-def _header(scope: _Message, name: bytes) -> str:
-    return b",".join(value for key, value in scope["headers"] if key == name).decode("latin-1")
+class _Protocol(H11Protocol):
+    """HTTP/1.1 that answers what is no HTTP as a problem, too."""
 
-
-def _problem(status: int, title: str, *, detail: str) -> tuple[int, str, bytes]:
-    """Problem details (RFC 9457)."""
-    content = {"type": "about:blank", "title": title, "status": status, "detail": detail}
-    return status, "application/problem+json", json.dumps(content).encode()
+    def send_400_response(self, msg: str) -> None:
+        problem = problem_of(
+            UserError("INVALID_VALUE", "the request is not HTTP/1.1, or its head is too long")
+        )
+        body = encode_problem(problem)
+        headers = [
+            *SAFE_HEADERS,
+            (b"content-type", PROBLEM_TYPE.encode()),
+            (b"content-length", str(len(body)).encode()),
+            (b"connection", b"close"),
+        ]
+        for event in (
+            h11.Response(status_code=problem.status, headers=headers, reason=b"Bad Request"),
+            h11.Data(data=body),
+            h11.EndOfMessage(),
+        ):
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
 
 
 class _Server(uvicorn.Server):
@@ -93,9 +107,12 @@ class _Server(uvicorn.Server):
 class ApiServer:
     """Serves a node's ``NodeApp`` on `bind` from `start` to `stop`."""
 
-    def __init__(self, bind: Address, *, readiness: Readiness, registry: CollectorRegistry) -> None:
+    def __init__(
+        self, bind: Address, *, readiness: Readiness, registry: CollectorRegistry, api: Api | None = None
+    ) -> None:
+        """`api` answers what lies below ``/api/``; without it there is nothing there."""
         self._bind = bind
-        self._app = NodeApp(readiness, registry)
+        self._app = NodeApp(readiness, registry, api=api)
         self._server: _Server | None = None
         self._serving: asyncio.Task[None] | None = None
 
@@ -104,6 +121,7 @@ class ApiServer:
         listener = listen(self._bind, field="--bind")
         config = uvicorn.Config(
             self._app,
+            http=_Protocol,
             lifespan="off",
             ws="none",
             loop="none",

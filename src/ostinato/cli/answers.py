@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from ostinato.cli.output import print_json, safe, say
-from ostinato.control.requests import require_ok
+from ostinato.cli.output import complain, print_json, safe, say
+from ostinato.control.requests import refusal_of
 from ostinato.store.batches import RequestAnswer
 
 
 def show_answers(
-    instance_ids: Sequence[str], answers: Sequence[RequestAnswer], *, done: str, in_json: bool
+    instance_ids: Sequence[str],
+    answers: Sequence[RequestAnswer],
+    *,
+    done: Callable[[RequestAnswer], str],
+    in_json: bool,
 ) -> None:
-    """Show each answer; then end as the first refusal demands, if there is one."""
+    """Show each answer, `done` in words; then end as the first refusal demands, if there is one."""
     if in_json:
         print_json(
             [
@@ -23,6 +27,9 @@ def show_answers(
     else:
         for instance_id, answer in zip(instance_ids, answers, strict=True):
             if answer.code == "OK":
-                say(f"{safe(instance_id)} {done}")
-    for answer in answers:
-        require_ok(answer)
+                say(f"{safe(instance_id)} {safe(done(answer))}")
+    refused = [refusal_of(answer) for answer in answers if answer.code != "OK"]
+    for error in refused[1:] if not in_json else ():
+        complain(f"{error.code}: {error}")
+    if refused:
+        raise refused[0]

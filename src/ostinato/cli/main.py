@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 from typer.core import TyperGroup
 
-from ostinato.cli.commands import cron, instance, instance_acts, run, task, task_acts, version
+from ostinato.cli.commands import version
 from ostinato.cli.exits import translated_errors
-from ostinato.cli.options import DatabaseOption, JsonOption, NamespaceOption, json_was_given, remember
+from ostinato.cli.lazy import COMMANDS, LazyCommands
+from ostinato.cli.options import (
+    DatabaseOption,
+    JsonOption,
+    NamespaceOption,
+    json_was_given,
+    remember,
+    remember_arguments,
+)
 from ostinato.cli.output import prepare_streams
 
 if TYPE_CHECKING:
@@ -17,7 +25,23 @@ if TYPE_CHECKING:
 
 
 class _Root(TyperGroup):
-    """Every command runs inside one translation of errors to exit codes."""
+    """Commands are loaded when they are named, and run inside one translation of errors to exit codes."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = LazyCommands(COMMANDS)  # type: ignore[assignment]  # nobody adds to it
+
+    def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]  # as below
+        return list(COMMANDS)
+
+    def format_commands(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]  # as below
+        """The commands with what each does, none of them loaded."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, row.help) for name, row in COMMANDS.items()])
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]  # as below
+        remember_arguments(ctx, args)
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: typer.Context) -> object:  # type: ignore[override]  # vendored click has another name
         with translated_errors(in_json=lambda: json_was_given(ctx)):
@@ -42,21 +66,10 @@ def _options(
     database: DatabaseOption = None,
     namespace: NamespaceOption = None,
     as_json: JsonOption = False,
+    show_version: version.VersionOption = False,
 ) -> None:
-    del as_json  # its callback has noted it
+    del as_json, show_version  # their callbacks have done what is asked
     remember(context, database=database, namespace=namespace)
-
-
-app.command("dev")(run.dev)
-app.command("scheduler")(run.scheduler)
-app.command("worker")(run.worker)
-# Without a name of their own, the acts become commands of the noun.
-task.app.add_typer(task_acts.app)
-instance.app.add_typer(instance_acts.app)
-app.add_typer(task.app, name="task")
-app.add_typer(instance.app, name="instance")
-app.add_typer(cron.app, name="cron")
-app.command("version")(version.version)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -18,7 +18,7 @@ from ostinato.core.instants import MILLISECOND, SECOND
 from ostinato.core.schedule.trigger import describe_trigger
 from ostinato.errors import UserError
 from ostinato.observe.logs import configure_logging
-from ostinato.settings import Settings
+from ostinato.settings import Settings, naming_sources
 from ostinato.store.batches import TriggerRow
 
 #: Longest wait for the owner to put new triggers in force before they are shown.
@@ -34,7 +34,7 @@ def run_until_signal(
     if form == "auto":
         form = "text" if sys.stderr.isatty() else "json"
     configure_logging(level=settings.log_level, form=form, service_name=service_name)
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    with naming_sources(settings), asyncio.Runner(loop_factory=_loop_factory()) as runner:
         ended_by = runner.run(work)
     if ended_by is signal.SIGINT:
         raise KeyboardInterrupt
@@ -44,6 +44,13 @@ def require_app(apps: str, *, field: str) -> None:
     """Raise ``INVALID_APP`` for a file or module that does not exist. Nothing is imported."""
     for name in filter(None, (part.strip() for part in apps.split(","))):
         place = name.partition(":")[0]
+        if place.lower().endswith((".yaml", ".yml")):
+            raise UserError(
+                "INVALID_APP",
+                f"{place} is a document, not an app",
+                field=field,
+                hint=f"a scheduler is given it with ostinato apply -f {place}; a worker needs the code alone",
+            )
         if place.endswith(".py"):
             if not Path(place).is_file():
                 raise UserError("INVALID_APP", f"there is no file {place}", field=field)
@@ -59,6 +66,12 @@ def require_app(apps: str, *, field: str) -> None:
                 field=field,
                 hint="write module:attribute, path/file.py or path/file.py:attribute",
             )
+
+
+def require_folder(name: str, *, field: str) -> None:
+    """Raise ``INVALID_SETTING`` unless `name` is a folder."""
+    if not Path(name).is_dir():
+        raise UserError("INVALID_SETTING", f"there is no folder {name}", field=field)
 
 
 def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:
@@ -84,8 +97,8 @@ def announce_scheduler(settings: Settings, *, in_json: bool) -> OnReady:
     return announce
 
 
-def announce_dev(settings: Settings, *, in_json: bool) -> OnReady:
-    """Says what runs where, which tasks were found, and when each fires next."""
+def announce_dev(settings: Settings, *, shown: str, reloads: bool, in_json: bool) -> OnReady:
+    """Says what runs where, which tasks were found in what is `shown`, and when each fires next."""
 
     async def announce(running: Running) -> None:
         await _until_in_force(running)
@@ -103,7 +116,7 @@ def announce_dev(settings: Settings, *, in_json: bool) -> OnReady:
                 }
             )
             return
-        say(f"{safe(settings.app)} on database {safe(settings.database)}")
+        say(f"{safe(shown)} on database {safe(settings.database)}")
         print_table(
             ("TASK", "NEXT FIRE", "SCHEDULE"),
             [
@@ -114,12 +127,14 @@ def announce_dev(settings: Settings, *, in_json: bool) -> OnReady:
                 )
                 for ref, triggers in tasks
             ],
-            empty="It declares no tasks.",
+            empty="There are no tasks.",
         )
         for problem in running.problems:
             complain(problem)
         say(f"health and metrics on http://{running.api}/metrics")
         say(f"{settings.slots} task processes, {settings.async_slots} async slots; Ctrl-C ends them")
+        if reloads:
+            say("changed files are taken over as they are saved")
 
     return announce
 

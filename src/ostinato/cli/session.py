@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import getpass
+import os
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from random import Random, SystemRandom
 from typing import TypeVar
 
@@ -15,11 +15,13 @@ from ostinato.clock import Clock, SystemClock
 from ostinato.control.requests import Asker
 from ostinato.core.definition import TaskRef
 from ostinato.errors import UnavailableError
-from ostinato.settings import Settings
+from ostinato.settings import Settings, naming_sources
 from ostinato.store.from_url import open_store_from_url
 from ostinato.store.protocol import Store
 
 _V = TypeVar("_V")
+#: Namespaces that a remark names.
+_NAMESPACES_MAX = 20
 
 
 class Session(msgspec.Struct, frozen=True):
@@ -38,33 +40,53 @@ class Session(msgspec.Struct, frozen=True):
         return TaskRef(self.settings.namespace, name)
 
 
-def in_session(settings: Settings, use: Callable[[Session], Awaitable[_V]]) -> _V:
-    """Run `use` with an open store. The database must exist: a question never makes one."""
-    return asyncio.run(_in_session(settings, use))
+def in_session(
+    settings: Settings, use: Callable[[Session], Awaitable[_V]], *, makes_database: bool = False
+) -> _V:
+    """Run `use` with an open store. A question never makes a database; what `makes_database` does."""
+    return asyncio.run(_in_session(settings, use, makes_database=makes_database))
 
 
-async def _in_session(settings: Settings, use: Callable[[Session], Awaitable[_V]]) -> _V:
+async def _in_session(
+    settings: Settings, use: Callable[[Session], Awaitable[_V]], *, makes_database: bool
+) -> _V:
     clock = SystemClock()
-    _require_database(settings.database)
-    store = open_store_from_url(settings.database, clock=clock)
+    if not makes_database:
+        _require_database(settings)
+    with naming_sources(settings):
+        store = open_store_from_url(settings.database, clock=clock)
     try:
-        await store.open()
+        with naming_sources(settings):
+            await store.open()
         return await use(Session(settings, store, clock, SystemRandom()))
     finally:
         await store.close()
 
 
-def _require_database(url: str) -> None:
+def _require_database(settings: Settings) -> None:
     """Opening an SQLite database would make one, and a mistyped path look like an empty Ostinato."""
+    url = settings.database
     path = url.removeprefix("sqlite:///").partition("?")[0]
-    if url.startswith("sqlite:///") and not Path(path).exists():
+    if url.startswith("sqlite:///") and not os.path.exists(path):
         raise UnavailableError(
             "DATABASE_UNAVAILABLE",
             f"there is no database {path}",
             subject=url,
-            field="--database",
+            field=settings.source("database"),
             hint="name the one of your scheduler, or start one with ostinato dev",
         )
+
+
+async def known_namespaces(session: Session) -> list[str]:
+    """A remark, or none, for whoever found nothing in a namespace: which ones have tasks."""
+    names = await session.store.namespaces(limit=_NAMESPACES_MAX + 1)
+    if session.settings.namespace in names:
+        return []
+    if not names:
+        return ["no namespace has tasks yet"]
+    more = ", ..." if len(names) > _NAMESPACES_MAX else ""
+    listed = ", ".join(names[:_NAMESPACES_MAX]) + more
+    return [f"namespace {session.settings.namespace} has no tasks; those that have: {listed}"]
 
 
 def user_name() -> str:

@@ -1,27 +1,26 @@
-"""Tasks and instances as commands show them: JSON with ISO instants, and cells of tables."""
+"""Tasks, instances, workers, nodes and partitions as cells of tables and lines for people."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
-import msgspec
+from ostinato.cli.output import fact_lines, safe
+from ostinato.control.shapes.text import duration as duration
+from ostinato.control.shapes.text import instant as instant
+from ostinato.core.definition import HttpSpec, PythonSpec, ShellSpec, TaskRow
+from ostinato.core.instants import SECOND, to_datetime
+from ostinato.core.model import Instance
 
-from ostinato.control.explain import AttemptStory, Story
-from ostinato.core.definition import HttpSpec, PythonSpec, ShellSpec, TaskRow, encode_definition
-from ostinato.core.failure.failure import Failure
-from ostinato.core.instants import SECOND, format_duration, format_instant, to_datetime
-from ostinato.core.model import HistoryRow, Instance, OutputChunk
-from ostinato.core.retry.policy import policy_to_dict
-from ostinato.core.schedule.trigger import describe_trigger
-from ostinato.core.states import State
-from ostinato.errors import UserError
-from ostinato.store.batches import TriggerRow
+if TYPE_CHECKING:
+    from ostinato.control.shapes.cluster import NodeShape, PartitionShape, WorkerShape
+    from ostinato.store.batches import TriggerRow
 
-Json = dict[str, object]
-
-
-def instant(instant_us: int | None) -> str | None:
-    return None if instant_us is None else format_instant(instant_us)
+INSTANCE_COLUMNS = ("ID", "TASK", "STATE", "ATTEMPT", "CREATED", "DUE", "FINISHED", "REASON")
+TASK_COLUMNS = ("NAME", "VERSION", "STATUS", "NEXT FIRE", "TIMEOUT", "RUNS")
+WORKER_COLUMNS = ("NAME", "STATE", "RUNNING", "SLOTS", "LABELS", "SEEN", "ID")
+NODE_COLUMNS = ("ID", "ADDRESS", "STARTED", "PARTITIONS", "RENEWALS")
+PARTITION_COLUMNS = ("PARTITION", "OWNER", "EPOCH")
 
 
 def shown_instant(instant_us: int | None) -> str:
@@ -31,46 +30,12 @@ def shown_instant(instant_us: int | None) -> str:
     return to_datetime(instant_us // SECOND * SECOND).isoformat().replace("+00:00", "Z")
 
 
-def _decoded(encoded: bytes | None) -> object:
-    return None if encoded is None else msgspec.json.decode(encoded)
-
-
-def failure_json(failure: Failure | None) -> Json | None:
-    return None if failure is None else {**msgspec.to_builtins(failure), "numeric": failure.numeric}
-
-
-def instance_json(instance: Instance, *, whole: bool) -> Json:
-    """`whole` adds payload, result and failure, which lists leave out."""
-    shown: Json = {
-        "id": instance.id,
-        "namespace": instance.namespace,
-        "task": instance.task,
-        "task_version": instance.task_version,
-        "state": str(instance.state),
-        "reason": instance.reason,
-        "hold": None if instance.hold is None else str(instance.hold),
-        "priority": instance.priority,
-        "generation": instance.generation,
-        "attempt": instance.attempt,
-        "retry_count": instance.counters.failures,
-        "lost_count": instance.counters.lost,
-        "worker": instance.worker_name or None,
-        "key": instance.key or None,
-        "fire": instant(instance.fire_us),
-        "created": instant(instance.created_us),
-        "due": instant(instance.due_us),
-        "started": instant(instance.started_us),
-        "finished": instant(instance.finished_us),
-        "cancel_requested": instant(instance.cancel_requested_us),
-    }
-    if whole:
-        shown["payload"] = _decoded(instance.payload)
-        shown["result"] = _decoded(instance.result)
-        shown["failure"] = failure_json(instance.failure)
-    return shown
-
-
-INSTANCE_COLUMNS = ("ID", "TASK", "STATE", "ATTEMPT", "CREATED", "DUE", "FINISHED", "REASON")
+def shown_text(said: str | None) -> str:
+    """As `shown_instant`, of an instant that is a text already."""
+    if said is None:
+        return ""
+    whole, point, _ = said.partition(".")
+    return f"{whole}Z" if point else said
 
 
 def instance_cells(instance: Instance) -> Sequence[object]:
@@ -87,55 +52,21 @@ def instance_cells(instance: Instance) -> Sequence[object]:
     )
 
 
-def history_json(row: HistoryRow) -> Json:
-    return {
-        "at": instant(row.at_us),
-        "kind": str(row.kind),
-        "sentence": row.sentence,
-        "generation": row.generation,
-        "attempt": row.attempt,
-        "worker": row.worker_name or None,
-        "code": row.code or None,
-        "category": row.category or None,
-        "started": instant(row.started_us),
-        "due": instant(row.due_us),
-        "by": row.by or None,
-        "failure": failure_json(row.failure),
-    }
+def task_cells(row: TaskRow, triggers: Sequence[TriggerRow]) -> Sequence[object]:
+    return (
+        row.ref.name,
+        row.version,
+        task_status(row),
+        _next_fire(row, triggers),
+        duration(row.definition.timeout_us),
+        runs(row),
+    )
 
 
-def output_json(chunk: OutputChunk) -> Json:
-    return {
-        "at": instant(chunk.at_us),
-        "attempt": chunk.attempt,
-        "sequence": chunk.sequence,
-        "stream": chunk.stream,
-        "text": chunk.text,
-    }
-
-
-def task_json(row: TaskRow, triggers: Sequence[TriggerRow]) -> Json:
-    return {
-        "namespace": row.ref.namespace,
-        "name": row.ref.name,
-        "version": row.version,
-        "scheduled_version": row.scheduled_version,
-        "paused": row.paused,
-        "disabled": row.disabled,
-        "created": instant(row.created_us),
-        "updated": instant(row.updated_us),
-        "retry": policy_to_dict(row.definition.retry),
-        "triggers": [
-            {
-                "id": trigger.id,
-                "schedule": describe_trigger(trigger.spec),
-                "next": instant(trigger.next_us),
-                "last": instant(trigger.last_us),
-            }
-            for trigger in triggers
-        ],
-        "definition": msgspec.json.decode(encode_definition(row.definition)),
-    }
+def _next_fire(row: TaskRow, triggers: Sequence[TriggerRow]) -> str:
+    if row.paused or row.disabled or not triggers:
+        return "-"  # what is planned is not made up later
+    return shown_instant(triggers[0].next_us) or "-"
 
 
 def task_status(row: TaskRow) -> str:
@@ -155,50 +86,83 @@ def runs(row: TaskRow) -> str:
             return f"http {method} {url}"
 
 
-def duration(duration_us: int | None) -> str:
-    return "none" if duration_us is None else format_duration(duration_us)
+def task_lines(row: TaskRow, triggers: Sequence[TriggerRow]) -> Iterator[str]:
+    """One task: how it stands, its triggers, its whole policy, and its definition as in ``tasks.yaml``."""
+    from ostinato.control.document.write import document
+    from ostinato.control.document.yaml_text import write_yaml
+    from ostinato.core.retry.policy import policy_to_dict
+    from ostinato.core.schedule.trigger import describe_trigger
+
+    definition = row.definition
+    switching = "" if row.scheduled_version == row.version else f" (triggers still {row.scheduled_version})"
+    yield from fact_lines(
+        [
+            ("task", row.ref),
+            ("description", definition.description),
+            ("status", task_status(row)),
+            ("version", f"{row.version}{switching}, changed {shown_instant(row.updated_us)}"),
+            ("declared in", "an app" if row.origin == "app" else "a document (apply)"),
+            ("runs", runs(row)),
+            ("timeout", duration(definition.timeout_us)),
+            ("overlap", definition.overlap or "forbid for fires, allow for submissions"),
+            *(("retry " + name, _plain(value)) for name, value in policy_to_dict(definition.retry).items()),
+        ]
+    )
+    for trigger in triggers:
+        upcoming = instant(trigger.next_us)
+        yield f"trigger: {safe(describe_trigger(trigger.spec))}, " + (
+            f"next {upcoming}" if upcoming else "no further fire"
+        )
+    yield ""
+    yield "# its definition, as apply reads it"
+    for line in write_yaml(document(definition.namespace, [definition])).splitlines():
+        yield safe(line)
 
 
-def states_of(names: Sequence[str]) -> tuple[State, ...]:
-    """States by their names. Raises ``INVALID_VALUE``."""
-    known = {str(state): state for state in State}
-    for name in names:
-        if name not in known:
-            raise UserError(
-                "INVALID_VALUE",
-                f"{name!r} is not a state",
-                field="--state",
-                hint=f"one of {', '.join(known)}",
-            )
-    return tuple(known[name] for name in names)
+def _plain(value: object) -> object:
+    return ", ".join(map(str, value)) if isinstance(value, list) else value
 
 
-def story_json(instance: Instance, story: Story, *, history: Sequence[HistoryRow]) -> Json:
-    """The whole instance, its attempts, what comes next, and its history."""
-    return {
-        **instance_json(instance, whole=True),
-        "max_retry": story.max_retry,
-        "max_lost": story.max_lost,
-        "waits": story.waits or None,
-        "next": story.next,
-        "attempts": [attempt_json(attempt) for attempt in story.attempts],
-        "history": [history_json(row) for row in history],
-    }
+def worker_cells(worker: WorkerShape) -> Sequence[object]:
+    return (
+        worker.name,
+        worker.state,
+        worker.running,
+        _pairs(worker.capacity, " "),
+        _pairs(worker.labels, "="),
+        shown_text(worker.seen),
+        worker.id,
+    )
 
 
-def attempt_json(attempt: AttemptStory) -> Json:
-    return {
-        "attempt": attempt.number,
-        "generation": attempt.generation,
-        "attempt_id": attempt.attempt_id,
-        "worker": attempt.worker or None,
-        "outcome": attempt.ended,
-        "assigned": instant(attempt.assigned_us),
-        "started": instant(attempt.started_us),
-        "ended": instant(attempt.ended_us),
-        "code": attempt.code or None,
-        "category": attempt.category or None,
-        "message": attempt.message or None,
-        "decision": attempt.decision or None,
-        "next_due": instant(attempt.next_due_us),
-    }
+def worker_lines(worker: WorkerShape) -> list[str]:
+    """One worker: what it can run, what it runs, and what it could not import."""
+    return fact_lines(
+        [
+            ("worker", worker.name),
+            ("id", worker.id),
+            ("state", worker.state),
+            ("running", worker.running),
+            ("slots", _pairs(worker.capacity, " ")),
+            ("labels", _pairs(worker.labels, "=")),
+            ("executors", ", ".join(worker.executors)),
+            ("protocol", worker.protocol),
+            ("connected", worker.connected),
+            ("seen", worker.seen),
+            ("nodes", ", ".join(worker.nodes)),
+            *(("task", task) for task in worker.tasks),
+            *(("problem", problem) for problem in worker.problems),
+        ]
+    )
+
+
+def _pairs(values: dict[str, str] | dict[str, int], sign: str) -> str:
+    return ", ".join(f"{name}{sign}{value}" for name, value in values.items())
+
+
+def node_cells(node: NodeShape) -> Sequence[object]:
+    return (node.id, node.address, shown_text(node.started), node.partitions, node.renewals)
+
+
+def partition_cells(partition: PartitionShape) -> Sequence[object]:
+    return (partition.partition, partition.owner or "nobody", partition.epoch)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TypeAlias
 from urllib.parse import urlsplit
 
 import msgspec
@@ -22,7 +24,7 @@ from ostinato.core.definition import (
 from ostinato.core.instants import DURATION_MAX_US, MILLISECOND, format_duration
 from ostinato.core.payload import check_json_object
 from ostinato.core.retry.policy import validate_policy
-from ostinato.core.schedule.trigger import trigger_id, validate_trigger
+from ostinato.core.schedule.trigger import Trigger, trigger_id, validate_trigger
 from ostinato.core.sizes import MIB, format_size
 from ostinato.errors import UserError
 from ostinato.store.batches import ApplyReceipt
@@ -40,6 +42,8 @@ MEMORY_LIMIT_MAX_BYTES = 2**50
 CPU_LIMIT_MIN = 0.01
 CPU_LIMIT_MAX = 4096.0
 QUEUE_BOUND_MAX = 100_000
+
+Check: TypeAlias = Callable[[], None]
 
 _ISOLATIONS = ("shared", "process")
 _OVERLAPS = ("allow", "forbid", "queue", "replace")
@@ -69,21 +73,32 @@ async def apply(store: Store, definitions: Sequence[TaskDefinition], *, now_us: 
 def validate_definition(definition: TaskDefinition) -> None:
     """Refuse what could not run as written; the error names the field as ``tasks.yaml`` does.
 
-    Raises ``INVALID_NAME``, ``INVALID_VALUE``, ``INVALID_DURATION``, ``INVALID_POLICY``, ``INVALID_CRON``,
-    ``INVALID_TIMEZONE``, ``INVALID_INSTANT``, ``INVALID_PAYLOAD`` or ``PAYLOAD_TOO_LARGE``.
+    Raises the first of `definition_faults`: ``INVALID_NAME``, ``INVALID_VALUE``, ``INVALID_DURATION``,
+    ``INVALID_POLICY``, ``INVALID_CRON``, ``INVALID_TIMEZONE``, ``INVALID_INSTANT``, ``INVALID_PAYLOAD`` or
+    ``PAYLOAD_TOO_LARGE``.
     """
-    validate_name(definition.namespace, field="namespace")
-    validate_name(definition.name, field="name")
-    try:
-        _validate_parts(definition)
-    except UserError as error:
-        raise UserError(
-            error.code,
-            error.message,
-            subject=error.subject or str(definition.ref),
-            field=error.field,
-            hint=error.hint,
-        ) from None
+    for fault in _faults(definition):
+        raise fault
+
+
+def definition_faults(definition: TaskDefinition) -> list[UserError]:
+    """Everything for which `validate_definition` would refuse the definition; empty: nothing."""
+    return list(_faults(definition))
+
+
+def _faults(definition: TaskDefinition) -> Iterator[UserError]:
+    for check in _checks(definition):
+        try:
+            check()
+        except UserError as error:
+            subject = "" if error.field in ("namespace", "name") else str(definition.ref)
+            yield UserError(
+                error.code,
+                error.message,
+                subject=error.subject or subject,
+                field=error.field,
+                hint=error.hint,
+            )
 
 
 def validate_priority(priority: int, *, field: str = "priority") -> None:
@@ -94,26 +109,42 @@ def validate_priority(priority: int, *, field: str = "priority") -> None:
         )
 
 
-def _validate_parts(definition: TaskDefinition) -> None:
-    _validate_executor(definition.executor)
-    _validate_triggers(definition)
-    validate_policy(definition.retry)
-    _validate_durations(definition)
-    _validate_isolation(definition)
-    _validate_limits(definition)
-    validate_priority(definition.priority)
+def _checks(definition: TaskDefinition) -> Iterator[Check]:
+    """Each refuses for one reason, so that all of them can be told at once."""
+    yield partial(validate_name, definition.namespace, field="namespace")
+    yield partial(validate_name, definition.name, field="name")
+    yield from _executor_checks(definition.executor)
+    yield from _trigger_checks(definition)
+    yield partial(validate_policy, definition.retry)
+    yield from _duration_checks(definition)
+    yield partial(_validate_isolation, definition)
+    yield from _limit_checks(definition)
+    yield partial(validate_priority, definition.priority)
+    yield partial(_validate_overlap, definition)
+    yield from _label_checks(definition.labels)
+    yield partial(validate_text, definition.description, field="description")
+    yield partial(_validate_payload, definition)
+
+
+def _validate_overlap(definition: TaskDefinition) -> None:
     if definition.overlap is not None and definition.overlap not in _OVERLAPS:
         raise _invalid(
             f"{definition.overlap!r} is not known", "overlap", hint=f"one of {', '.join(_OVERLAPS)}"
         )
     if not 1 <= definition.queue_bound <= QUEUE_BOUND_MAX:
         raise _invalid(f"{definition.queue_bound} is not within 1 to {QUEUE_BOUND_MAX}", "queue_bound")
-    if len(definition.labels) > LABELS_COUNT_MAX:
-        raise _invalid(f"{len(definition.labels)} labels, at most {LABELS_COUNT_MAX}", "labels")
-    for name, value in definition.labels.items():
-        validate_name(name, field="labels")
-        validate_label_value(value, field=f"labels.{name}")
-    validate_text(definition.description, field="description")
+
+
+def _label_checks(labels: Mapping[str, str]) -> Iterator[Check]:
+    if len(labels) > LABELS_COUNT_MAX:
+        yield _refusing(_invalid(f"{len(labels)} labels, at most {LABELS_COUNT_MAX}", "labels"))
+        return
+    for name, value in labels.items():
+        yield partial(validate_name, name, field="labels")
+        yield partial(validate_label_value, value, field=f"labels.{name}")
+
+
+def _validate_payload(definition: TaskDefinition) -> None:
     given = check_json_object(bytes(definition.payload))
     if given or definition.triggers:
         _validate_fires(definition, given.keys())
@@ -129,19 +160,25 @@ def _validate_fires(definition: TaskDefinition, given: Collection[str]) -> None:
     check_parameters(executor, given, subject=str(definition.ref))
 
 
-def _validate_triggers(definition: TaskDefinition) -> None:
+def _trigger_checks(definition: TaskDefinition) -> Iterator[Check]:
     if len(definition.triggers) > TRIGGERS_COUNT_MAX:
-        raise _invalid(f"{len(definition.triggers)} triggers, at most {TRIGGERS_COUNT_MAX}", "triggers")
+        message = f"{len(definition.triggers)} triggers, at most {TRIGGERS_COUNT_MAX}"
+        yield _refusing(_invalid(message, "triggers"))
+        return
     seen: set[str] = set()
     for index, trigger in enumerate(definition.triggers):
-        validate_trigger(trigger, field=f"triggers[{index}]")
-        identifier = trigger_id(definition.namespace, definition.name, trigger)
-        if identifier in seen:
-            raise _invalid("fires at the same instants as an earlier trigger", f"triggers[{index}]")
-        seen.add(identifier)
+        yield partial(_validate_trigger, definition, index, trigger=trigger, seen=seen)
 
 
-def _validate_durations(definition: TaskDefinition) -> None:
+def _validate_trigger(definition: TaskDefinition, index: int, *, trigger: Trigger, seen: set[str]) -> None:
+    validate_trigger(trigger, field=f"triggers[{index}]")
+    identifier = trigger_id(definition.namespace, definition.name, trigger)
+    if identifier in seen:
+        raise _invalid("fires at the same instants as an earlier trigger", f"triggers[{index}]")
+    seen.add(identifier)
+
+
+def _duration_checks(definition: TaskDefinition) -> Iterator[Check]:
     limits = (
         ("timeout", definition.timeout_us, MILLISECOND, DURATION_MAX_US),
         ("grace", definition.grace_us, 0, GRACE_MAX_US),
@@ -149,13 +186,18 @@ def _validate_durations(definition: TaskDefinition) -> None:
         ("heartbeat_timeout", definition.heartbeat_timeout_us, MILLISECOND, DURATION_MAX_US),
     )
     for field, value_us, low_us, high_us in limits:
-        if value_us is not None and not low_us <= value_us <= high_us:
-            raise UserError(
-                "INVALID_DURATION",
-                f"{format_duration(value_us)} is out of range",
-                field=field,
-                hint=f"from {format_duration(low_us)} to {format_duration(high_us)}",
-            )
+        if value_us is not None:
+            yield partial(_validate_duration, field, value_us, low_us=low_us, high_us=high_us)
+
+
+def _validate_duration(field: str, value_us: int, *, low_us: int, high_us: int) -> None:
+    if not low_us <= value_us <= high_us:
+        raise UserError(
+            "INVALID_DURATION",
+            f"{format_duration(value_us)} is out of range",
+            field=field,
+            hint=f"from {format_duration(low_us)} to {format_duration(high_us)}",
+        )
 
 
 def _validate_isolation(definition: TaskDefinition) -> None:
@@ -179,16 +221,25 @@ def _validate_isolation(definition: TaskDefinition) -> None:
         )
 
 
-def _validate_limits(definition: TaskDefinition) -> None:
+def _limit_checks(definition: TaskDefinition) -> Iterator[Check]:
     field = _limited_by(definition)
     if field and isinstance(definition.executor, HttpSpec):
-        raise _invalid("a request has no process that could be limited", field, hint="leave it out")
-    memory_bytes, cpu_count = definition.memory_limit_bytes, definition.cpu_limit
+        message = "a request has no process that could be limited"
+        yield _refusing(_invalid(message, field, hint="leave it out"))
+        return
+    yield partial(_validate_memory_limit, definition.memory_limit_bytes)
+    yield partial(_validate_cpu_limit, definition.cpu_limit)
+
+
+def _validate_memory_limit(memory_bytes: int | None) -> None:
     if memory_bytes is not None and not MEMORY_LIMIT_MIN_BYTES <= memory_bytes <= MEMORY_LIMIT_MAX_BYTES:
         low, high = format_size(MEMORY_LIMIT_MIN_BYTES), format_size(MEMORY_LIMIT_MAX_BYTES)
         raise _invalid(
             f"{format_size(memory_bytes)} is out of range", "memory_limit", hint=f"from {low} to {high}"
         )
+
+
+def _validate_cpu_limit(cpu_count: float | None) -> None:
     # Written so that NaN, which is in no range, is refused.
     if cpu_count is not None and not CPU_LIMIT_MIN <= cpu_count <= CPU_LIMIT_MAX:
         raise _invalid(
@@ -207,28 +258,36 @@ def _limited_by(definition: TaskDefinition) -> str:
 # ── executors ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _validate_executor(executor: ExecutorSpec) -> None:
+def _executor_checks(executor: ExecutorSpec) -> Iterator[Check]:
     if isinstance(executor, PythonSpec):
-        _validate_python(executor)
-    elif isinstance(executor, ShellSpec):
-        _validate_shell(executor)
-    else:
-        _validate_http(executor)
+        return _python_checks(executor)
+    return _shell_checks(executor) if isinstance(executor, ShellSpec) else _http_checks(executor)
 
 
-def _validate_python(executor: PythonSpec) -> None:
+def _python_checks(executor: PythonSpec) -> Iterator[Check]:
     if not executor.call:
-        raise _invalid("a function is needed", "python.call", hint="write it as package.module:function")
-    validate_text(executor.call, field="python.call")
+        hint = "write it as package.module:function"
+        yield _refusing(_invalid("a function is needed", "python.call", hint=hint))
+    yield partial(validate_text, executor.call, field="python.call")
+    yield partial(_validate_parameters, executor.parameters)
+
+
+def _validate_parameters(parameters: Sequence[Parameter]) -> None:
     seen: set[str] = set()
-    for parameter in executor.parameters:
+    for parameter in parameters:
         if not parameter.name.isidentifier() or parameter.name in seen:
             raise _invalid(f"{parameter.name!a} cannot be a parameter", "python.parameters")
         seen.add(parameter.name)
 
 
-def _validate_shell(executor: ShellSpec) -> None:
-    words = (executor.command,) if isinstance(executor.command, str) else executor.command
+def _shell_checks(executor: ShellSpec) -> Iterator[Check]:
+    yield partial(_validate_command, executor.command)
+    yield from _pair_checks(executor.env, "shell.env", names=_VARIABLE_NAME)
+    yield partial(_refuse_nul, executor.directory, "shell.directory")
+
+
+def _validate_command(command: str | tuple[str, ...]) -> None:
+    words = (command,) if isinstance(command, str) else command
     if not words or not words[0].strip():
         raise _invalid("a command is needed", "shell.command")
     for word in words:
@@ -236,33 +295,38 @@ def _validate_shell(executor: ShellSpec) -> None:
         _refuse_nul(word, "shell.command")
     if sum(map(len, words)) > COMMAND_LENGTH_MAX:
         raise _invalid(f"more than {COMMAND_LENGTH_MAX} characters", "shell.command")
-    _validate_pairs(executor.env, "shell.env", names=_VARIABLE_NAME)
-    _refuse_nul(executor.directory, "shell.directory")
 
 
-def _validate_http(executor: HttpSpec) -> None:
-    if _METHOD.fullmatch(executor.method) is None:
-        raise _invalid(f"{executor.method!r} is not a method", "http.method", hint="write it as GET or POST")
-    validate_text(executor.url, field="http.url")
-    if not executor.url.startswith(("http://", "https://")) or any(map(str.isspace, executor.url)):
-        raise _invalid(f"{executor.url!r} is not an http:// or https:// address", "http.url")
-    _validate_address(executor.url)
-    _validate_headers(executor.headers)
-    _refuse_nul(executor.body, "http.body")
-    if not executor.success_status:
-        raise _invalid("no status would ever be a success", "http.success_status")
-    for status in executor.success_status:
-        if _STATUS.fullmatch(status) is None:
-            raise _invalid(f"{status!r} is no status", "http.success_status", hint="as 200, 2xx or 200-204")
+def _http_checks(executor: HttpSpec) -> Iterator[Check]:
+    yield partial(_validate_method, executor.method)
+    yield partial(_validate_address, executor.url)
+    yield from _header_checks(executor.headers)
+    yield partial(_refuse_nul, executor.body, "http.body")
+    yield partial(_validate_statuses, executor.success_status)
     for field, value_us in (
         ("http.connect_timeout", executor.connect_timeout_us),
         ("http.read_timeout", executor.read_timeout_us),
     ):
-        if not MILLISECOND <= value_us <= DURATION_MAX_US:
-            raise UserError("INVALID_DURATION", f"{format_duration(value_us)} is out of range", field=field)
+        yield partial(_validate_duration, field, value_us, low_us=MILLISECOND, high_us=DURATION_MAX_US)
+
+
+def _validate_method(method: str) -> None:
+    if _METHOD.fullmatch(method) is None:
+        raise _invalid(f"{method!r} is not a method", "http.method", hint="write it as GET or POST")
+
+
+def _validate_statuses(statuses: Sequence[str]) -> None:
+    if not statuses:
+        raise _invalid("no status would ever be a success", "http.success_status")
+    for status in statuses:
+        if _STATUS.fullmatch(status) is None:
+            raise _invalid(f"{status!r} is no status", "http.success_status", hint="as 200, 2xx or 200-204")
 
 
 def _validate_address(url: str) -> None:
+    validate_text(url, field="http.url")
+    if not url.startswith(("http://", "https://")) or any(map(str.isspace, url)):
+        raise _invalid(f"{url!r} is not an http:// or https:// address", "http.url")
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -274,31 +338,35 @@ def _validate_address(url: str) -> None:
         raise _invalid(f"{url!r} names port 0, which nobody can listen on", "http.url")
 
 
-def _validate_headers(headers: Mapping[str, str]) -> None:
+def _header_checks(headers: Mapping[str, str]) -> Iterator[Check]:
     """Refuse headers that no request could be sent with."""
-    _validate_pairs(headers, "http.headers", names=_HEADER_NAME)
+    yield from _pair_checks(headers, "http.headers", names=_HEADER_NAME)
     for name, value in headers.items():
-        field = f"http.headers.{name}"
-        if name.lower() in _FRAMING_HEADERS:
-            raise _invalid(
-                "says where the request ends",
-                field,
-                hint="leave it out: it is made from the body that is sent",
-            )
-        if "\r" in value or "\n" in value:
-            raise _invalid("a header is one line", field)
-        if not value.isascii():
-            raise _invalid("holds a character that is not ASCII", field, hint="encode it, as %C3%A9")
-        if value != value.strip():
-            raise _invalid("begins or ends with white space", field)
+        yield partial(_validate_header, name, value)
 
 
-def _validate_pairs(pairs: Mapping[str, str], field: str, *, names: re.Pattern[str]) -> None:
+def _validate_header(name: str, value: str) -> None:
+    field = f"http.headers.{name}"
+    if name.lower() in _FRAMING_HEADERS:
+        raise _invalid(
+            "says where the request ends",
+            field,
+            hint="leave it out: it is made from the body that is sent",
+        )
+    if "\r" in value or "\n" in value:
+        raise _invalid("a header is one line", field)
+    if not value.isascii():
+        raise _invalid("holds a character that is not ASCII", field, hint="encode it, as %C3%A9")
+    if value != value.strip():
+        raise _invalid("begins or ends with white space", field)
+
+
+def _pair_checks(pairs: Mapping[str, str], field: str, *, names: re.Pattern[str]) -> Iterator[Check]:
     for name, value in pairs.items():
         if names.fullmatch(name) is None:
-            raise _invalid(f"{name!a} is not a name", field)
-        _refuse_nul(name, field)
-        _refuse_nul(value, f"{field}.{name}")
+            yield _refusing(_invalid(f"{name!a} is not a name", field))
+        yield partial(_refuse_nul, name, field)
+        yield partial(_refuse_nul, value, f"{field}.{name}")
 
 
 def _refuse_nul(text: str, field: str) -> None:
@@ -308,6 +376,15 @@ def _refuse_nul(text: str, field: str) -> None:
         text.encode()
     except UnicodeEncodeError:
         raise _invalid("holds a lone surrogate, which is not valid Unicode", field) from None
+
+
+def _refusing(error: UserError) -> Check:
+    """The check of what is known to be wrong already."""
+
+    def check() -> None:
+        raise error
+
+    return check
 
 
 def _invalid(message: str, field: str, *, hint: str = "") -> UserError:

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ostinato.control.matching import MATCH_DEFAULT, Matched, ask_about, find_matching
 from ostinato.control.queries import get_instances
 from ostinato.control.requests import Asker, ask, make_request, validate_reason
-from ostinato.store.batches import RequestAnswer
+from ostinato.core.model import Instance
+from ostinato.core.states import LIVE_STATES, State
+from ostinato.store.batches import InstanceFilter, Request, RequestAnswer
 from ostinato.store.protocol import Store
+
+#: What a filter without states means, in the order of the enumeration.
+_LIVE = tuple(state for state in State if state in LIVE_STATES)
 
 
 async def cancel(
@@ -16,23 +22,52 @@ async def cancel(
     """Ask for the end of `instance_ids`; answers in the same order, none for none.
 
     What waits is ``cancelled`` at once; what runs is asked to end and becomes ``cancelled`` when its attempt
-    has. One that was cancelled before is answered ``OK``; one that ended otherwise ``INSTANCE_TERMINAL``.
-    Raises ``INSTANCE_NOT_FOUND`` before anything is asked, and as `ask`. Source: design section 11, Cancel.
+    has: the answer's message says which. One that was cancelled before is answered ``OK``; one that ended
+    otherwise ``INSTANCE_TERMINAL``. Raises ``INSTANCE_NOT_FOUND`` before anything is asked, and as `ask`.
+    Source: design section 11, Cancel.
     """
     validate_reason(reason)
     instances = await get_instances(store, instance_ids)
     created_us = await store.now_us()
     requests = [
-        make_request(
-            asker,
-            "cancel",
-            partition=instance.partition,
-            namespace=instance.namespace,
-            task=instance.task,
-            instance_id=instance.id,
-            created_us=created_us,
-            body={"reason": reason},
-        )
-        for instance in instances
+        _request(instance, asker=asker, created_us=created_us, reason=reason) for instance in instances
     ]
     return await ask(store, requests, asker=asker)
+
+
+async def cancel_matching(
+    store: Store,
+    where: InstanceFilter,
+    *,
+    limit: int = MATCH_DEFAULT,
+    asker: Asker,
+    reason: str = "",
+    dry_run: bool = False,
+) -> list[Matched]:
+    """As `cancel` for up to `limit` instances that match, newest first; those that have not ended by default.
+
+    `dry_run` finds them and asks nothing. Whatever changes meanwhile is answered, not raised. Raises
+    ``INVALID_VALUE`` for a filter that says nothing (field ``filter``) and for a bad `limit`, and as `ask`.
+    """
+    validate_reason(reason)
+    found = await find_matching(store, where, states=_LIVE, limit=limit)
+    if dry_run:
+        return [Matched(instance, None) for instance in found]
+
+    def make(instance: Instance, created_us: int) -> Request:
+        return _request(instance, asker=asker, created_us=created_us, reason=reason)
+
+    return await ask_about(store, found, make=make, asker=asker)
+
+
+def _request(instance: Instance, *, asker: Asker, created_us: int, reason: str) -> Request:
+    return make_request(
+        asker,
+        "cancel",
+        partition=instance.partition,
+        namespace=instance.namespace,
+        task=instance.task,
+        instance_id=instance.id,
+        created_us=created_us,
+        body={"reason": reason},
+    )

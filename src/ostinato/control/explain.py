@@ -256,7 +256,11 @@ def _next(instance: Instance, task: TaskRow | None) -> str:
     if state is State.RUNNING:
         if instance.cancel_requested_us is not None:
             return f"attempt {instance.attempt} has been asked to end; then it is cancelled"
-        return f"attempt {instance.attempt} is running on {instance.worker_name or 'a worker'}"
+        sentence = f"attempt {instance.attempt} is running on {instance.worker_name or 'a worker'}"
+        withdrawn = _withdrawn(task)
+        return f"{sentence}; it is the last, as its task {withdrawn}" if withdrawn else sentence
+    if withdrawn := _withdrawn(task):
+        return f"its task {withdrawn}: it is cancelled when it is due, at {format_instant(instance.due_us)}"
     attempt = instance.attempt + 1
     if instance.hold is not None:
         sentence = f"attempt {attempt} starts as soon as it can; it waits: {_waits(instance)}"
@@ -268,6 +272,13 @@ def _next(instance: Instance, task: TaskRow | None) -> str:
     if instance.expires_us is not None:
         sentence += f"; it fails if it has not started by {format_instant(instance.expires_us)}"
     return sentence
+
+
+def _withdrawn(task: TaskRow | None) -> str:
+    """Why nothing more begins of a task; empty if it does."""
+    if task is None:
+        return "was deleted"
+    return "is disabled" if task.disabled else ""
 
 
 def _next_without_scheduler(instance: Instance) -> str:

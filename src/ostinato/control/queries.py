@@ -11,30 +11,47 @@ from ostinato.core.definition import TaskRef, TaskRow
 from ostinato.core.instants import MILLISECOND, SECOND
 from ostinato.core.model import HistoryRow, Instance, OutputChunk
 from ostinato.errors import UserError
-from ostinato.store.batches import InstanceFilter, InstancePage, TriggerRow
+from ostinato.store.batches import InstanceCounts, InstanceFilter, InstancePage, TriggerRow
 from ostinato.store.protocol import Store
 
 PAGE_MAX = 1_000
+#: Rows that a count looks at where no index alone tells.
+COUNTED_ROWS_MAX = 20_000
+NAMESPACES_MAX = 10_000
 OUTPUT_CHUNKS_MAX = 500
 #: A node renews its counter once a second, so one that has not in so long is gone or frozen.
 RENEWAL_SEEN_US = 3 * SECOND
 _RENEWAL_POLL_US = 50 * MILLISECOND
 
 
-async def list_tasks(store: Store, namespace: str | None, *, limit: int | None = None) -> list[TaskRow]:
-    """Tasks by namespace and name, all of them where `limit` is None; `namespace` None means every one."""
+async def list_tasks(
+    store: Store,
+    namespace: str | None,
+    *,
+    limit: int | None = None,
+    search: str = "",
+    after: TaskRef | None = None,
+) -> list[TaskRow]:
+    """Tasks by namespace and name, all of them where `limit` is None; `namespace` None means every one.
+
+    `search` is a part of the name, upper and lower case alike; `after` the last task of the page before.
+    """
     if namespace is not None:
         validate_name(namespace, field="namespace")
     rows: list[TaskRow] = []
-    after: TaskRef | None = None
     while limit is None or len(rows) < limit:
         wanted = PAGE_MAX if limit is None else min(PAGE_MAX, limit - len(rows))
-        page = await store.list_tasks(namespace, after=after, limit=wanted)
+        page = await store.list_tasks(namespace, after=after, limit=wanted, search=search)
         rows += page
         if len(page) < wanted:
             break
         after = page[-1].ref
     return rows
+
+
+async def list_namespaces(store: Store, *, limit: int = NAMESPACES_MAX) -> list[str]:
+    """Namespaces that have tasks, by name."""
+    return await store.namespaces(limit=limit)
 
 
 async def get_task(store: Store, ref: TaskRef) -> TaskRow:
@@ -59,11 +76,23 @@ async def list_instances(
     """One page of instances, newest first, without payload and result. Raises ``INVALID_VALUE``."""
     if not 1 <= limit <= PAGE_MAX:
         raise UserError("INVALID_VALUE", f"{limit} is not within 1 to {PAGE_MAX}", field="limit")
+    _validate_filter(where)
+    return await store.list_instances(where, cursor=cursor, limit=limit)
+
+
+async def count_instances(
+    store: Store, where: InstanceFilter, *, limit: int = COUNTED_ROWS_MAX
+) -> InstanceCounts:
+    """Instances by state, of at most `limit` rows where no index alone tells. Raises ``INVALID_NAME``."""
+    _validate_filter(where)
+    return await store.count_instances(where, limit=limit)
+
+
+def _validate_filter(where: InstanceFilter) -> None:
     if where.namespace is not None:
         validate_name(where.namespace, field="namespace")
     if where.task is not None:
         validate_name(where.task, field="task")
-    return await store.list_instances(where, cursor=cursor, limit=limit)
 
 
 async def list_all_instances(

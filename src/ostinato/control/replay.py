@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from ostinato.control.matching import MATCH_DEFAULT, Matched, ask_about, find_matching
 from ostinato.control.parameters import check_parameters
 from ostinato.control.queries import get_instances
 from ostinato.control.requests import Asker, ask, make_request, validate_reason
@@ -13,7 +14,9 @@ from ostinato.control.submit import refuse_disabled
 from ostinato.core.definition import TaskDefinition, TaskRef, TaskRow
 from ostinato.core.model import Instance
 from ostinato.core.payload import check_json_object
-from ostinato.store.batches import RequestAnswer
+from ostinato.core.states import State
+from ostinato.errors import UserError
+from ostinato.store.batches import InstanceFilter, Request, RequestAnswer
 from ostinato.store.protocol import Store
 
 
@@ -30,36 +33,80 @@ async def replay(
 
     It pins the same version of the task again, or the newest with `latest`. `payload`, a JSON object,
     replaces the old one. An instance that has not ended is answered ``INSTANCE_NOT_TERMINAL``. Raises
-    ``INSTANCE_NOT_FOUND``, ``TASK_DISABLED``, ``INVALID_PAYLOAD`` and ``PAYLOAD_TOO_LARGE`` before anything
-    is asked, and as `ask`. Source: design section 11, Versions.
+    ``INSTANCE_NOT_FOUND``, ``TASK_NOT_FOUND`` (it was deleted), ``TASK_DISABLED``, ``INVALID_PAYLOAD`` and
+    ``PAYLOAD_TOO_LARGE`` before anything is asked, and as `ask`. Source: design section 11, Versions.
     """
     validate_reason(reason)
     instances = await get_instances(store, instance_ids)
-    refs: set[TaskRef] = {instance.ref for instance in instances}
-    tasks = await store.get_tasks(sorted(refs))
-    for row in tasks.values():
+    tasks = await _tasks(store, instances)
+    for instance in instances:
+        row = tasks.get(instance.ref)
+        if row is None:
+            raise UserError(
+                "TASK_NOT_FOUND",
+                f"task {instance.ref} was deleted",
+                subject=instance.id,
+                hint="apply it again, then replay its instances",
+            )
         refuse_disabled(row)
+    body = await _body(store, instances, tasks=tasks, reason=reason, latest=latest, payload=payload)
+    created_us = await store.now_us()
+    requests = [_request(instance, asker=asker, created_us=created_us, body=body) for instance in instances]
+    return await ask(store, requests, asker=asker)
+
+
+async def replay_matching(
+    store: Store,
+    where: InstanceFilter,
+    *,
+    limit: int = MATCH_DEFAULT,
+    asker: Asker,
+    reason: str = "",
+    latest: bool = False,
+    payload: bytes | None = None,
+    dry_run: bool = False,
+) -> list[Matched]:
+    """As `replay` for up to `limit` instances that match, newest first; the failed ones by default.
+
+    `dry_run` finds them and asks nothing. What cannot be replayed (it runs again, its task was deleted or is
+    disabled) is answered, not raised. Raises ``INVALID_VALUE`` for a filter that says nothing (field
+    ``filter``) and for a bad `limit`, ``INVALID_PAYLOAD``, ``PAYLOAD_TOO_LARGE``, and as `ask`.
+    """
+    validate_reason(reason)
+    found = await find_matching(store, where, states=(State.FAILED,), limit=limit)
+    tasks = await _tasks(store, found)
+    body = await _body(store, found, tasks=tasks, reason=reason, latest=latest, payload=payload)
+    if dry_run:
+        return [Matched(instance, None) for instance in found]
+
+    def make(instance: Instance, created_us: int) -> Request:
+        return _request(instance, asker=asker, created_us=created_us, body=body)
+
+    return await ask_about(store, found, make=make, asker=asker)
+
+
+async def _tasks(store: Store, instances: Sequence[Instance]) -> dict[TaskRef, TaskRow]:
+    refs: set[TaskRef] = {instance.ref for instance in instances}
+    return await store.get_tasks(sorted(refs))
+
+
+async def _body(
+    store: Store,
+    instances: Sequence[Instance],
+    *,
+    tasks: dict[TaskRef, TaskRow],
+    reason: str,
+    latest: bool,
+    payload: bytes | None,
+) -> dict[str, object]:
+    """Arguments of the requests; a payload must fit every version that a new generation will pin."""
     body: dict[str, object] = {"latest": latest, "reason": reason}
     if payload is not None:
         given = check_json_object(payload)
         for definition in await _definitions(store, instances, tasks=tasks, latest=latest):
             check_parameters(definition.executor, given.keys(), subject=str(definition.ref))
         body["payload"] = msgspec.Raw(payload)
-    created_us = await store.now_us()
-    requests = [
-        make_request(
-            asker,
-            "replay",
-            partition=instance.partition,
-            namespace=instance.namespace,
-            task=instance.task,
-            instance_id=instance.id,
-            created_us=created_us,
-            body=body,
-        )
-        for instance in instances
-    ]
-    return await ask(store, requests, asker=asker)
+    return body
 
 
 async def _definitions(
@@ -68,5 +115,18 @@ async def _definitions(
     """Definitions that the new generations will pin; one that is gone is left for the owner to refuse."""
     if latest:
         return [row.definition for row in tasks.values()]
-    pinned = {(instance.ref, instance.task_version) for instance in instances}
+    pinned = {(instance.ref, instance.task_version) for instance in instances if instance.ref in tasks}
     return [*(await store.load_definitions(sorted(pinned))).values()]
+
+
+def _request(instance: Instance, *, asker: Asker, created_us: int, body: dict[str, object]) -> Request:
+    return make_request(
+        asker,
+        "replay",
+        partition=instance.partition,
+        namespace=instance.namespace,
+        task=instance.task,
+        instance_id=instance.id,
+        created_us=created_us,
+        body=body,
+    )

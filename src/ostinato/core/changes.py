@@ -179,7 +179,15 @@ class SetTaskFlags(msgspec.Struct):
     disabled: bool | None = None
 
 
-RequestKind = Literal["cancel", "replay", "pause", "resume", "disable", "enable"]
+class DeleteTask(msgspec.Struct):
+    """Delete a task and its triggers; its definitions stay for the instances that pin them."""
+
+    namespace: str
+    task: str
+    partition: int
+
+
+RequestKind = Literal["cancel", "replay", "pause", "resume", "disable", "enable", "delete", "drain"]
 
 
 class Request(msgspec.Struct, kw_only=True, frozen=True):
@@ -233,6 +241,7 @@ class CommitBatch(msgspec.Struct):
     advances: list[TriggerAdvance] = []
     switches: list[SwitchVersion] = []
     flags: list[SetTaskFlags] = []
+    deletions: list[DeleteTask] = []
     history: list[HistoryRow] = []
     answers: list[RequestAnswer] = []
 

@@ -14,6 +14,9 @@ from ostinato.core.instants import HOUR, SECOND
 from ostinato.core.retry.policy import DEFAULT_POLICY, RetryPolicy
 from ostinato.core.schedule.trigger import Trigger
 
+#: Who made the newest version of a task: an app (SDK), or an apply of a document (``tasks.yaml``, REST).
+Origin: TypeAlias = Literal["app", "document"]
+
 Overlap: TypeAlias = Literal["allow", "forbid", "queue", "replace"]
 
 #: Whether attempts may share a process with others, one after the other or at the same time.
@@ -135,6 +138,7 @@ class TaskRow(msgspec.Struct, frozen=True):
     scheduled_version: int
     created_us: int
     updated_us: int
+    origin: Origin = "app"
 
     @property
     def ref(self) -> TaskRef:

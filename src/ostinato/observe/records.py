@@ -88,6 +88,15 @@ class WorkerConnected(Record, frozen=True, kw_only=True):
     running_count: int = 0
 
 
+class WorkerDraining(Record, frozen=True, kw_only=True):
+    """A worker says that it takes no new work and ends once its attempts have."""
+
+    EVENT: ClassVar[str] = "worker_draining"
+    worker_id: str
+    worker_name: str
+    reason: str
+
+
 class WorkerDisconnected(Record, frozen=True, kw_only=True):
     """A worker's stream has ended."""
 

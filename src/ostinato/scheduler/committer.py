@@ -28,7 +28,7 @@ Row = TypeVar("Row")
 
 #: Rows of a batch that move or make an instance; each has `instance_id` and `partition`.
 _MOVES = ("assigns", "successes", "ended_attempts", "holds", "ended_waiting", "cancel_requests", "replays")
-_OTHERS = ("advances", "switches", "flags", "history", "answers", "inserts")
+_OTHERS = ("advances", "switches", "flags", "deletions", "history", "answers", "inserts")
 
 _RETRY_FIRST_US = 50 * MILLISECOND
 _RETRY_LAST_US = SECOND

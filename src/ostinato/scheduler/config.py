@@ -25,7 +25,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     acknowledgement_us: int = 5 * SECOND
     #: A hint that somebody has committed work can be lost; the work cannot.
     safety_poll_us: int = 5 * SECOND
-    #: Between two counts of live instances for the metrics.
+    #: Between two counts of live instances for the metrics, and two records of the workers for the lists.
     backlog_us: int = 15 * SECOND
     #: Most waiting instances looked at, and most outcomes committed, in one transaction.
     batch_count: int = 1000

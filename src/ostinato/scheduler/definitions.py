@@ -20,28 +20,70 @@ class Definitions:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._tasks: dict[TaskRef, TaskRow] = {}
+        #: Tasks of which the last look found none; each load looks for them again.
+        self._gone: set[TaskRef] = set()
         self._pinned: dict[tuple[TaskRef, int], TaskDefinition] = {}
         self._routed: dict[tuple[TaskRef, int], TaskDefinition] = {}
+        #: For each read under way, the tasks that have changed since it began.
+        self._reads: list[set[TaskRef]] = []
 
     async def load(self, instances: Iterable[Instance]) -> None:
-        """Have the tasks and pinned versions of `instances` at hand."""
+        """Have the tasks and pinned versions of `instances` at hand, all of them until the next await."""
         self._bound()
         wanted = {(instance.ref, instance.task_version): None for instance in instances}
-        await self.load_tasks({ref: None for ref, _ in wanted})
-        missing = [key for key in wanted if key not in self._pinned]
-        if missing:
-            self._pinned.update(await self._store.load_definitions(missing))
+        refs = {ref: None for ref, _ in wanted}
+        await self.load_tasks(refs)
+        absent: set[tuple[TaskRef, int]] = set()
+        while True:
+            missing = [key for key in wanted if key not in self._pinned and key not in absent]
+            if missing:
+                found = await self._store.load_definitions(missing)
+                self._pinned.update(found)
+                absent.update(key for key in missing if key not in found)
+            # While that was read, another loop may have changed a task, or made room.
+            unread = [ref for ref in refs if ref not in self._tasks and ref not in self._gone]
+            if unread:
+                await self.load_tasks(unread)
+            if not missing and not unread:
+                return
 
     async def load_tasks(self, refs: Iterable[TaskRef]) -> None:
         """Have the newest versions of tasks at hand."""
         self._bound()
         missing = [ref for ref in refs if ref not in self._tasks]
-        if missing:
-            self._tasks.update(await self._store.get_tasks(missing))
+        while missing:
+            changed: set[TaskRef] = set()
+            self._reads.append(changed)
+            try:
+                found = await self._store.get_tasks(missing)
+            finally:
+                self._reads = [other for other in self._reads if other is not changed]
+            for ref in missing:
+                row = found.get(ref)
+                if ref in changed:
+                    continue
+                if row is not None:
+                    self._tasks[ref] = row
+                    self._gone.discard(ref)
+                elif ref not in self._tasks:
+                    self._gone.add(ref)
+            # What was read may be older than the change; kept, it would hide the change for good.
+            missing = [ref for ref in missing if ref in changed]
 
     def task(self, ref: TaskRef) -> TaskRow | None:
         """Newest version with its flags, None if the task is gone."""
         return self._tasks.get(ref)
+
+    def is_gone(self, ref: TaskRef) -> bool:
+        """Whether the last look at the task found none; False where nobody has looked."""
+        return ref in self._gone
+
+    def withdrawn(self, ref: TaskRef) -> str:
+        """Why nothing more may begin of a task, in words; empty if it may, or nobody has looked."""
+        if ref in self._gone:
+            return f"task {ref} was deleted"
+        task = self._tasks.get(ref)
+        return f"task {ref} is disabled" if task is not None and task.disabled else ""
 
     def pinned(self, ref: TaskRef, version: int) -> TaskDefinition | None:
         """Definition that an instance pins, None if it is gone."""
@@ -64,11 +106,15 @@ class Definitions:
     def forget(self, ref: TaskRef) -> None:
         """The task has changed."""
         self._tasks.pop(ref, None)
+        self._gone.discard(ref)
+        for changed in self._reads:
+            changed.add(ref)
         for key in [key for key in self._routed if key[0] == ref]:
             del self._routed[key]
 
     def _bound(self) -> None:
-        if len(self._pinned) > CACHE_COUNT_MAX or len(self._tasks) > CACHE_COUNT_MAX:
+        if max(len(self._pinned), len(self._tasks), len(self._gone)) > CACHE_COUNT_MAX:
             self._tasks.clear()
+            self._gone.clear()
             self._pinned.clear()
             self._routed.clear()

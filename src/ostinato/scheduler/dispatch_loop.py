@@ -78,7 +78,7 @@ class DispatchLoop(Loop):
         return None if found.next_due_us is None else self._time.boot_at(found.next_due_us)
 
     async def _correct_reasons(self, partitions: list[int], routing: RoutingRound) -> bool:
-        """Held rows whose workers have come or gone say what holds them now; True if there may be more."""
+        """Held rows whose cause has changed say what holds them now; True if there may be more."""
         refs = self._held.take_stale()
         if not refs:
             return False
@@ -89,8 +89,11 @@ class DispatchLoop(Loop):
             if (task := self._definitions.task(ref)) is not None and not task.paused
         }
         limit = self._config.batch_count
+        # None of these tasks is paused: a row that still says so was held before it was resumed.
         queries = [
-            HeldQuery(ref, (Hold.BUSY if reason.hold is Hold.NO_WORKER else Hold.NO_WORKER,), limit)
+            HeldQuery(
+                ref, (Hold.BUSY if reason.hold is Hold.NO_WORKER else Hold.NO_WORKER, Hold.PAUSED), limit
+            )
             for ref, reason in reasons.items()
         ]
         found = await self._store.find_work(partitions, now_us=self._time.now_us(), limit=0, held=queries)
@@ -101,7 +104,7 @@ class DispatchLoop(Loop):
         await self._committer.commit(effects)
         for ref, count in Counter(instance.ref for instance in found.instances).items():
             if count >= limit:
-                self._held.still_stale(ref)
+                self._held.stale(ref)
         return bool(effects.batch.holds)
 
     async def _find(
@@ -123,9 +126,12 @@ class DispatchLoop(Loop):
         queries: list[HeldQuery] = []
         for ref in candidates:
             task = self._definitions.task(ref)
-            if task is None or task.paused:
+            if self._definitions.withdrawn(ref):
+                free = limit
+            elif task is None or task.paused:
                 continue
-            free = limit if task.disabled else routing.free_slots(task.definition)
+            else:
+                free = routing.free_slots(task.definition)
             if free > 0:
                 queries.append(HeldQuery(ref, RELEASED_BY_WORKERS, min(free, limit)))
         return queries
@@ -135,6 +141,8 @@ class DispatchLoop(Loop):
     ) -> set[TaskRef]:
         """Decide about each row; returns tasks of which something could not be placed."""
         earlier = await self._earlier_instances(found.instances)
+        if earlier:
+            await self._definitions.load(found.instances)
         placements: list[Placement] = []
         unplaced: set[TaskRef] = set()
         decided: set[TaskRef] = set()
@@ -187,13 +195,12 @@ class DispatchLoop(Loop):
         if instance.expires_us is not None and instance.expires_us < now_us:
             expire(instance, definition, now_us=now_us, into=into)
             return False
+        withdrawn = self._definitions.withdrawn(ref)
+        if withdrawn:
+            end_waiting(instance, State.CANCELLED, sentence=withdrawn, now_us=now_us, into=into)
+            return False
         if task is None:
             return True
-        if task.disabled:
-            end_waiting(
-                instance, State.CANCELLED, sentence=f"task {ref} is disabled", now_us=now_us, into=into
-            )
-            return False
         if task.paused:
             hold(instance, Hold.PAUSED, reason=f"task {ref} is paused", into=into)
             return False

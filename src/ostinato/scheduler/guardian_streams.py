@@ -93,6 +93,7 @@ class GuardianStreams:
         self._time = parts.time
         self._ownership = parts.ownership
         self._committer = parts.committer
+        self._definitions = parts.definitions
         self._sessions = parts.sessions
         self._outcomes = outcomes
 
@@ -140,16 +141,19 @@ class GuardianStreams:
             f"the guardian of worker {hello.worker_name} reports that the supervisor {what} and that the "
             f"processes of the attempt have ended" + (f": {report.reason}" if report.reason else "")
         )
-        lost = [
-            attempt
-            for attempt in self._ownership.memory.running.values()
-            if attempt.worker_id == hello.worker_id and _is_ended(attempt, report.heartbeat_sequence)
-        ]
+        await self._definitions.load_tasks({attempt.ref: None for attempt in self._freed(hello, report)})
+        lost = self._freed(hello, report)
         effects = Effects()
         now_us = self._time.now_us()
         for attempt in lost:
             lose_attempt(
-                attempt, code="WORKER_LOST", message=message, now_us=now_us, rng=self._rng, into=effects
+                attempt,
+                code="WORKER_LOST",
+                message=message,
+                now_us=now_us,
+                rng=self._rng,
+                into=effects,
+                withdrawn=self._definitions.withdrawn(attempt.ref),
             )
         await self._committer.commit(effects)
         session = self._sessions.by_id.get(hello.worker_id)
@@ -164,6 +168,13 @@ class GuardianStreams:
                 lost_count=len(lost),
             )
         )
+
+    def _freed(self, hello: GuardianHello, report: TreeEnded) -> list[RunningAttempt]:
+        return [
+            attempt
+            for attempt in self._ownership.memory.running.values()
+            if attempt.worker_id == hello.worker_id and _is_ended(attempt, report.heartbeat_sequence)
+        ]
 
 
 def _is_ended(attempt: RunningAttempt, heartbeat_sequence: int | None) -> bool:

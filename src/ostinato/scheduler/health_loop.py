@@ -41,6 +41,7 @@ class HealthLoop(Loop):
         self._time = parts.time
         self._ownership = parts.ownership
         self._committer = parts.committer
+        self._definitions = parts.definitions
         self._sessions = parts.sessions
         self._held = parts.held
         self._overlaps_checked_us = 0
@@ -49,13 +50,11 @@ class HealthLoop(Loop):
         """One look at every running attempt."""
         boot_us = self._clock.boot_us()
         if self._ownership.is_believed:
-            lost = [
-                (attempt, why)
-                for attempt in self._ownership.memory.running.values()
-                if (why := attempt.lost or self._why_lost(attempt, boot_us)) is not None
-            ]
+            lost = self._lost(boot_us)
             if lost:
-                await self._lose(lost[: self._config.batch_count])
+                await self._definitions.load_tasks({attempt.ref: None for attempt, _ in lost})
+                # Meanwhile a worker may have come back with what it has.
+                await self._lose(self._lost(boot_us)[: self._config.batch_count])
             self._tell_overdue(boot_us)
             await self._drop_unresponsive(boot_us)
             if boot_us - self._overlaps_checked_us >= OVERLAP_CHECK_US:
@@ -96,12 +95,25 @@ class HealthLoop(Loop):
         silence = f"{silent_us / SECOND:.1f}s"
         return Loss("WORKER_LOST", f"worker {name} has not been heard of for {silence}; its lease has ended")
 
+    def _lost(self, boot_us: int) -> list[tuple[RunningAttempt, Loss]]:
+        return [
+            (attempt, why)
+            for attempt in self._ownership.memory.running.values()
+            if (why := attempt.lost or self._why_lost(attempt, boot_us)) is not None
+        ]
+
     async def _lose(self, lost: list[tuple[RunningAttempt, Loss]]) -> None:
         effects = Effects()
         now_us = self._time.now_us()
         for attempt, why in lost:
             lose_attempt(
-                attempt, code=why.code, message=why.message, now_us=now_us, rng=self._rng, into=effects
+                attempt,
+                code=why.code,
+                message=why.message,
+                now_us=now_us,
+                rng=self._rng,
+                into=effects,
+                withdrawn=self._definitions.withdrawn(attempt.ref),
             )
         await self._committer.commit(effects)
 

@@ -64,9 +64,10 @@ class HeldWork:
             del self._stale[ref]
         return chosen
 
-    def still_stale(self, ref: TaskRef) -> None:
-        """There are more held rows of the task to look at."""
-        self._stale[ref] = None
+    def stale(self, ref: TaskRef) -> None:
+        """What held rows of the task say may not be true, of more of them than were looked at."""
+        if ref in self._waiting:
+            self._stale[ref] = None
 
     def drained(self, queries: list[HeldQuery], *, found: list[Instance], unplaced: set[TaskRef]) -> None:
         """Forget tasks of which the store had fewer held rows than were asked for, all placed now."""

@@ -19,6 +19,7 @@ from ostinato.scheduler.loop import Loop
 from ostinato.scheduler.outcome_loop import OutcomeLoop
 from ostinato.scheduler.output_loop import OutputLoop
 from ostinato.scheduler.parts import build_parts
+from ostinato.scheduler.registry_loop import RegistryLoop
 from ostinato.scheduler.renewal_loop import RenewalLoop
 from ostinato.scheduler.request_loop import RequestLoop
 from ostinato.scheduler.retention_loop import RetentionLoop
@@ -58,7 +59,10 @@ class SchedulerNode:
         self.outcomes = OutcomeLoop(parts)
         self.triggers = TriggerLoop(parts)
         self.retries = RetryLoop(parts)
-        self.requests = RequestLoop(parts, triggers=self.triggers)
+        self.registry = RegistryLoop(parts)
+        self.requests = RequestLoop(
+            parts, triggers=self.triggers, dispatch=self.dispatch, registry=self.registry
+        )
         self.health = HealthLoop(parts)
         self.output = OutputLoop(parts)
         self._streams = WorkerStreams(
@@ -68,6 +72,7 @@ class SchedulerNode:
             output=self.output,
             triggers=self.triggers,
             health=self.health,
+            registry=self.registry,
         )
         woken = (self.dispatch, self.triggers, self.requests, self.retries)
         self._loops: tuple[Loop, ...] = (
@@ -79,6 +84,7 @@ class SchedulerNode:
             self.output,
             RetentionLoop(parts),
             BacklogLoop(parts),
+            self.registry,
         )
         self.database = DatabaseState(clock, hooks)
         for loop in self._loops:
@@ -93,7 +99,8 @@ class SchedulerNode:
             session = self.parts.sessions.by_id.get(signal.worker_id)
             if session is not None and signal.instance_id not in dropped:
                 session.post([Cancel(signal.instance_id, signal.attempt_id, signal.reason)])
-        if effects.ended or effects.ended_waiting or batch.inserts or batch.replays or batch.flags:
+        concerning = (effects.ended, effects.ended_waiting, batch.inserts, batch.replays, batch.flags)
+        if any(concerning) or batch.deletions:
             self.dispatch.wake()
         due = [ended.due_us for ended in effects.ended if ended.due_us is not None]
         if due:
@@ -150,6 +157,7 @@ class SchedulerNode:
             # What was not committed was not acknowledged either: workers bring it again. The next node takes
             # over from the row that stays.
             reason = f"{reason}; not handed over: {error}"
+        await self.registry.leave()
         self._hooks.emit(NodeStopped(node_id=self.node_id, reason=reason))
 
     def ready(self) -> dict[str, object]:

@@ -93,7 +93,11 @@ class OutcomeLoop(Loop):
     async def _commit(self, group: list[tuple[Sender, Outcome]]) -> None:
         effects = Effects()
         now_us = self._time.now_us()
-        strangers = await self._strangers([outcome for _, outcome in group])
+        outcomes = [outcome for _, outcome in group]
+        await self._load_tasks(
+            [item for item in outcomes if item.failure is not None or item.unstarted_reason]
+        )
+        strangers = await self._strangers(outcomes)
         firsts: dict[str, Outcome] = {}
         differing: list[tuple[Sender, Outcome]] = []
         unowned: set[str] = set()
@@ -106,14 +110,15 @@ class OutcomeLoop(Loop):
             row = strangers.get(outcome.instance_id)
             attempt = self._running(outcome) or self._still_running(outcome, row)
             if attempt is not None:
-                end_attempt(attempt, outcome, now_us=now_us, rng=self._rng, into=effects)
+                withdrawn = self._definitions.withdrawn(attempt.ref)
+                end_attempt(attempt, outcome, now_us=now_us, rng=self._rng, into=effects, withdrawn=withdrawn)
             elif row is not None and row.partition not in self._ownership.memory.epochs:
                 unowned.add(outcome.attempt_id)
             else:
                 refuse_outcome(outcome, row, now_us=now_us, into=effects)
         result = await self._committer.commit(effects)
         if result.rejected:
-            await self._fail_rejected(result.rejected, [outcome for _, outcome in group], now_us=now_us)
+            await self._fail_rejected(result.rejected, outcomes, now_us=now_us)
         if result.lost_partitions:
             unowned |= {
                 ended.attempt_id for ended in effects.ended if ended.partition in result.lost_partitions
@@ -141,6 +146,12 @@ class OutcomeLoop(Loop):
         await self._definitions.load(rows.values())
         return rows
 
+    async def _load_tasks(self, outcomes: list[Outcome]) -> None:
+        """Have at hand whether the tasks of running attempts still exist and are enabled."""
+        running = self._ownership.memory.running
+        attempts = [running[outcome.instance_id] for outcome in outcomes if outcome.instance_id in running]
+        await self._definitions.load_tasks({attempt.ref: None for attempt in attempts})
+
     def _still_running(self, outcome: Outcome, row: Instance | None) -> RunningAttempt | None:
         """An attempt that memory has not, but the database has: its own commit was the uncertain one."""
         if row is None or row.state is not State.RUNNING or row.attempt_id != outcome.attempt_id:
@@ -153,6 +164,7 @@ class OutcomeLoop(Loop):
     async def _fail_rejected(self, rejected: dict[str, str], outcomes: list[Outcome], *, now_us: int) -> None:
         """Results that the database refuses as data become failures with a safe text."""
         effects = Effects()
+        await self._load_tasks([outcome for outcome in outcomes if outcome.instance_id in rejected])
         for outcome in outcomes:
             attempt = self._running(outcome)
             if outcome.instance_id not in rejected or attempt is None:
@@ -163,7 +175,8 @@ class OutcomeLoop(Loop):
                 started_us=outcome.started_us,
                 finished_us=outcome.finished_us,
             )
-            end_attempt(attempt, bad, now_us=now_us, rng=self._rng, into=effects)
+            withdrawn = self._definitions.withdrawn(attempt.ref)
+            end_attempt(attempt, bad, now_us=now_us, rng=self._rng, into=effects, withdrawn=withdrawn)
         await self._committer.commit(effects)
 
     def _acknowledge(self, group: list[tuple[Sender, Outcome]], unowned: set[str]) -> None:

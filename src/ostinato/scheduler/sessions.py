@@ -14,6 +14,7 @@ from ostinato.wire.ledgers import CreditLedger
 from ostinato.wire.messages import (
     Assignment,
     Assignments,
+    Drain,
     HeartbeatAcknowledged,
     Hello,
     NodeMessage,
@@ -87,8 +88,10 @@ class WorkerSession:
         self.heartbeat_sequence = 0
         #: Monotonic time of the newest heartbeat's arrival.
         self.heard_boot_us = boot_us
-        #: True: it is draining, or its stream has been closed here.
-        self.is_leaving = False
+        self.connected_boot_us = boot_us
+        #: It takes no new work and ends once what it has has ended: it says so, or has been asked to.
+        self.is_draining = False
+        self._is_closed = False
         self.turn = 0
         self._tasks = frozenset(hello.tasks)
         self._executors = frozenset(hello.executors)
@@ -99,7 +102,7 @@ class WorkerSession:
     @property
     def in_rotation(self) -> bool:
         """Whether it may be given work."""
-        return not (self.is_leaving or self._mailbox.is_broken)
+        return not (self.is_draining or self._is_closed or self._mailbox.is_broken)
 
     def post(self, messages: Sequence[NodeMessage]) -> None:
         """As ``Mailbox.post``."""
@@ -142,7 +145,7 @@ class WorkerSession:
 
     async def close(self) -> None:
         """End the stream."""
-        self.is_leaving = True
+        self._is_closed = True
         await self._mailbox.close()
 
 
@@ -155,6 +158,8 @@ class Sessions:
         self.guardians: dict[str, Reporter] = {}
         self._names_told: set[str] = set()
         self._left_boot_us: dict[str, int] = {}
+        #: Workers that have been asked to drain, and why: a stream that was lost may have lost the wish too.
+        self._drains: dict[str, str] = {}
 
     def add(self, session: WorkerSession) -> WorkerSession | None:
         """Register a session; returns the one that it replaces, a broken stream of the same process."""
@@ -162,6 +167,21 @@ class Sessions:
         self.by_id[session.worker_id] = session
         self._left_boot_us.pop(session.worker_id, None)
         return old
+
+    def drain(self, worker_id: str, reason: str) -> WorkerSession | None:
+        """Ask a worker to drain; it gets no new work from now on. None: it is not connected."""
+        session = self.by_id.get(worker_id)
+        if session is not None:
+            self._drains[worker_id] = reason
+            self.repeat_drain(session)
+        return session
+
+    def repeat_drain(self, session: WorkerSession) -> None:
+        """Tell a worker, on a new stream again, that it has been asked to drain; nothing if it has not."""
+        reason = self._drains.get(session.worker_id)
+        if reason is not None:
+            session.is_draining = True
+            session.post([Drain(reason)])
 
     def shares_name(self, session: WorkerSession) -> bool:
         """Whether another worker of the same name is connected; True once for each name."""
@@ -197,6 +217,11 @@ class Sessions:
             worker_id: left_us
             for worker_id, left_us in self._left_boot_us.items()
             if left_us >= before_boot_us
+        }
+        self._drains = {
+            worker_id: reason
+            for worker_id, reason in self._drains.items()
+            if worker_id in self.by_id or worker_id in self._left_boot_us
         }
 
     def in_rotation(self) -> list[WorkerSession]:

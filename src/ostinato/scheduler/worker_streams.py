@@ -20,6 +20,7 @@ from ostinato.observe.records import (
     TaskModuleFailed,
     WorkerConnected,
     WorkerDisconnected,
+    WorkerDraining,
     WorkerNameShared,
     WorkerRefused,
 )
@@ -30,6 +31,7 @@ from ostinato.scheduler.health_loop import HealthLoop
 from ostinato.scheduler.outcome_loop import OutcomeLoop
 from ostinato.scheduler.output_loop import OutputLoop
 from ostinato.scheduler.parts import NodeParts
+from ostinato.scheduler.registry_loop import RegistryLoop
 from ostinato.scheduler.sessions import WorkerSession
 from ostinato.scheduler.trigger_loop import TriggerLoop
 from ostinato.wire.messages import (
@@ -66,6 +68,7 @@ class WorkerStreams:
         output: OutputLoop,
         triggers: TriggerLoop,
         health: HealthLoop,
+        registry: RegistryLoop,
     ) -> None:
         self._config = parts.config
         self._store = parts.store
@@ -80,6 +83,7 @@ class WorkerStreams:
         self._output = output
         self._triggers = triggers
         self._health = health
+        self._registry = registry
         self._guardians = GuardianStreams(parts, outcomes=outcomes)
 
     async def handle(self, stream: NodeStream) -> None:
@@ -145,8 +149,7 @@ class WorkerStreams:
             await session.close()
             if is_gone:
                 self._disconnected(session, reason)
-                self._held.workers_changed()
-                self._dispatch.wake()
+                self._workers_changed()
 
     async def _welcome(self, session: WorkerSession, peer: str) -> None:
         self._announce(session, peer)
@@ -165,14 +168,19 @@ class WorkerStreams:
                 )
             ]
         )
+        self._sessions.repeat_drain(session)
         # With no await before the look at what is missing there: nothing has been assigned on the new stream.
         await self._adopt(session)
         if old is not None:
             await old.close()
             self._disconnected(old, "the worker has connected anew")
+        self._workers_changed()
+        self._health.wake()
+
+    def _workers_changed(self) -> None:
         self._held.workers_changed()
         self._dispatch.wake()
-        self._health.wake()
+        self._registry.wake()
 
     def _disconnected(self, session: WorkerSession, reason: str) -> None:
         self._hooks.emit(
@@ -256,11 +264,18 @@ class WorkerStreams:
             elif isinstance(message, Output):
                 self._output.add(message.chunks)
             elif isinstance(message, Draining):
-                session.is_leaving = True
+                self._draining(session, message.reason)
             elif isinstance(message, Progress):
                 continue
             else:
                 raise UserError("PROTOCOL_MISMATCH", "a second Hello on one stream")
+
+    def _draining(self, session: WorkerSession, reason: str) -> None:
+        session.is_draining = True
+        self._hooks.emit(
+            WorkerDraining(worker_id=session.worker_id, worker_name=session.worker_name, reason=reason)
+        )
+        self._workers_changed()
 
     def _heartbeat(self, session: WorkerSession, message: Heartbeat) -> None:
         session.ledger.update(message.granted)

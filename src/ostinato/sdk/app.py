@@ -14,11 +14,11 @@ from ostinato.core.definition import ExecutorSpec, HttpSpec, ShellSpec, TaskDefi
 from ostinato.core.instants import parse_duration
 from ostinato.core.payload import encode_payload
 from ostinato.errors import UserError
-from ostinato.sdk.client import OpenStore, database_url
 from ostinato.sdk.context import Context
 from ostinato.sdk.declaration import TaskOptions, make_definition
 from ostinato.sdk.decorator import TaskDecorator
-from ostinato.sdk.gateway import Gateway
+from ostinato.sdk.gateway.address import said_url
+from ostinato.sdk.gateway.connection import Connection, OpenStore
 from ostinato.sdk.handle import Handle
 from ostinato.sdk.results import HttpResult, ShellResult
 from ostinato.sdk.retry import Duration
@@ -34,23 +34,24 @@ AnyTask: TypeAlias = DeclaredTask[Any] | str
 class App:
     """A set of tasks in one namespace, and the way to submit them.
 
-    `url` is the database that the scheduler uses (``sqlite:///…``); without it ``OSTINATO_URL``, then
-    ``OSTINATO_DATABASE``, then the scheduler's own default ``sqlite:///ostinato.db``. Nothing is opened
-    before the first call that needs it. `name` is what the history says of requests made through this app.
-    Raises ``INVALID_NAME`` and, for a URL that is no database's, ``INVALID_SETTING``.
+    `url` is the scheduler's address (``http://…``, ``https://…``), or the database that it uses
+    (``sqlite:///…``), into which submissions then go directly. Without it ``OSTINATO_URL`` counts, then
+    ``OSTINATO_DATABASE`` (a database only), then ``http://127.0.0.1:8640``. Nothing is opened before the
+    first call that needs it. `name` is what the history says of requests made through this app. Raises
+    ``INVALID_NAME`` and, for a URL that is neither, ``INVALID_SETTING``.
     """
 
     def __init__(self, name: str, url: str | None = None, *, namespace: str = "default") -> None:
         validate_name(name, field="name")
         validate_name(namespace, field="namespace")
         if url is not None:
-            database_url(url)
+            said_url(url)
         self.name = name
         self.namespace = namespace
         #: Python tasks, which a worker can run.
         self.registered: dict[TaskRef, Task[..., Any]] = {}
         self._declared: dict[TaskRef, DeclaredTask[Any]] = {}
-        self._gateway = Gateway(url, self.definitions)
+        self._connection = Connection(url, self.definitions, by=name)
 
     def __repr__(self) -> str:
         return f"<App {self.name}, {len(self._declared)} tasks>"
@@ -187,18 +188,19 @@ class App:
     # ── apply ─────────────────────────────────────────────────────────────────────────────────────────
 
     def apply(self) -> list[ApplyReceipt]:
-        """Register all definitions with the scheduler's database; unchanged ones make no new version.
+        """Register all definitions with the scheduler; unchanged ones make no new version.
 
-        The first submission of a process does it by itself. Only this makes an SQLite file that does not
-        exist; every other call refuses that. Raises ``DATABASE_UNAVAILABLE``.
+        The first submission of a process does it by itself. Where the URL is a database's, only this makes
+        an SQLite file that does not exist; every other call refuses that. Raises ``SCHEDULER_UNREACHABLE``
+        and ``DATABASE_UNAVAILABLE``.
         """
-        with self._gateway.making_database():
-            return self._gateway.client.call(self._gateway.apply)
+        with self._connection.making_database():
+            return self._connection.client.call(self._connection.apply)
 
     async def apply_async(self) -> list[ApplyReceipt]:
         """As `apply`."""
-        with self._gateway.making_database():
-            return await self._gateway.client.call_async(self._gateway.apply)
+        with self._connection.making_database():
+            return await self._connection.client.call_async(self._connection.apply)
 
     # ── submit ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -215,7 +217,8 @@ class App:
         """Submit a task by its name or object, with its arguments by name. See `SubmitOptions`.
 
         Raises ``TASK_NOT_FOUND``, ``TASK_DISABLED``, ``INVALID_PAYLOAD``, ``PAYLOAD_TOO_LARGE``,
-        ``KEY_CONFLICT``, ``DATABASE_UNAVAILABLE`` and those of wrong options, naming the field.
+        ``KEY_CONFLICT``, ``SCHEDULER_UNREACHABLE``, ``DATABASE_UNAVAILABLE`` and those of wrong options,
+        naming the field.
         """
         options = SubmitOptions(key=key, delay=delay, at=at, priority=priority)
         return self.submit_request(
@@ -245,7 +248,7 @@ class App:
         An entry is a payload, or a ``Submission`` with options of its own. Errors name ``submissions[n]``.
         """
         requests = self._requests(task, entries)
-        receipts = self._gateway.client.call(lambda store: self._gateway.submit(store, requests))
+        receipts = self._connection.client.call(lambda gateway: self._connection.submit(gateway, requests))
         return [self._handle(receipt, self._decoder(task)) for receipt in receipts]
 
     async def submit_many_async(
@@ -253,26 +256,30 @@ class App:
     ) -> list[Handle[Any]]:
         """As `submit_many`."""
         requests = self._requests(task, entries)
-        receipts = await self._gateway.client.call_async(lambda store: self._gateway.submit(store, requests))
+        receipts = await self._connection.client.call_async(
+            lambda gateway: self._connection.submit(gateway, requests)
+        )
         return [self._handle(receipt, self._decoder(task)) for receipt in receipts]
 
     def submit_request(
         self, request: SubmitRequest, *, decode: Callable[[bytes], object] | None
     ) -> Handle[Any]:
         """Submit what has been checked and encoded already; what tasks call."""
-        receipts = self._gateway.client.call(lambda store: self._gateway.submit(store, [request]))
+        receipts = self._connection.client.call(lambda gateway: self._connection.submit(gateway, [request]))
         return self._handle(receipts[0], decode)
 
     async def submit_request_async(
         self, request: SubmitRequest, *, decode: Callable[[bytes], object] | None
     ) -> Handle[Any]:
         """As `submit_request`."""
-        receipts = await self._gateway.client.call_async(lambda store: self._gateway.submit(store, [request]))
+        receipts = await self._connection.client.call_async(
+            lambda gateway: self._connection.submit(gateway, [request])
+        )
         return self._handle(receipts[0], decode)
 
     def handle(self, instance_id: str) -> Handle[Any]:
         """Handle on an instance that is known by its id; its existence is checked when it is used."""
-        return Handle(self._gateway.client, instance_id, created=False, by=self.name)
+        return Handle(self._connection.client, instance_id, created=False)
 
     def _requests(
         self, task: AnyTask, entries: Sequence[Mapping[str, object] | Submission]
@@ -304,8 +311,8 @@ class App:
         return None if known is None else known.decoder
 
     def _handle(self, receipt: SubmitReceipt, decode: Callable[[bytes], object] | None) -> Handle[Any]:
-        client = self._gateway.client
-        return Handle(client, receipt.instance_id, created=receipt.created, by=self.name, decode=decode)
+        client = self._connection.client
+        return Handle(client, receipt.instance_id, created=receipt.created, decode=decode)
 
     # ── connection ────────────────────────────────────────────────────────────────────────────────────
 
@@ -314,14 +321,14 @@ class App:
 
         `open_store` is awaited on the app's own loop with the clock that the app waits by.
         """
-        self._gateway.use_store(open_store, clock=clock)
+        self._connection.use_store(open_store, clock=clock)
 
     def close(self) -> None:
         """Close the connection and its thread; idempotent, and done by itself at the end of the process.
 
         A later call opens a new one.
         """
-        self._gateway.client.close()
+        self._connection.client.close()
 
 
 def _is_redeclaration(earlier: DeclaredTask[Any], function: Callable[..., Any] | None) -> bool:

@@ -1,4 +1,4 @@
-"""The way from user code to a database: one event loop in a thread of its own, and the store on it.
+"""The way from user code to a scheduler: one event loop in a thread of its own, and a connection on it.
 
 Both are made on first use, once per process: after a fork the child makes its own and never touches its
 parent's (C081). Synchronous calls wait for the loop's answer, asynchronous ones await it, so one connection
@@ -14,87 +14,39 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
-from random import Random, SystemRandom
-from typing import Any, ParamSpec, TypeAlias, TypeVar
+from typing import Any, Generic, ParamSpec, Protocol, TypeAlias, TypeVar
 from weakref import WeakSet
 
 from ostinato.clock import Clock, SystemClock
-from ostinato.errors import UnavailableError, UserError
-from ostinato.store.protocol import Store
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-#: Makes an open store on the running loop. The clock is the one that its waits are told in.
-OpenStore: TypeAlias = Callable[[Clock], Awaitable[Store]]
 
-DEFAULT_URL = "sqlite:///ostinato.db"
-#: In this order; the second is what the scheduler reads.
-_URL_VARIABLES = ("OSTINATO_URL", "OSTINATO_DATABASE")
-_SQLITE = "sqlite:///"
+class Closable(Protocol):
+    """What a client opens, calls and closes: a gateway."""
+
+    async def close(self) -> None: ...
 
 
-def database_url(url: str | None) -> str:
-    """`url`, or ``OSTINATO_URL``, or ``OSTINATO_DATABASE``, or the scheduler's own default.
-
-    Raises ``INVALID_SETTING`` naming the source of an address that is no database's.
-    """
-    source, value = _said_url(url)
-    if value.startswith(("http://", "https://")):
-        raise UserError(
-            "INVALID_SETTING",
-            "this version talks to the database itself, not to an HTTP address",
-            field=source,
-            hint=f"give the database URL that the scheduler uses, such as {DEFAULT_URL}",
-        )
-    return value
+C = TypeVar("C", bound=Closable)
+#: Makes an open connection on the running loop. The clock is the one that its waits are told in.
+Open: TypeAlias = Callable[[Clock], Awaitable[C]]
 
 
-def require_database(url: str | None) -> None:
-    """Refuse an SQLite file that does not exist: opening it would make one that no scheduler looks into.
+class Client(Generic[C]):
+    """Calls of what `opening` makes, from any thread and any event loop."""
 
-    Raises ``DATABASE_UNAVAILABLE`` naming the path and the source of the URL.
-    """
-    source, value = _said_url(url)
-    path = Path(value.removeprefix(_SQLITE)).absolute()
-    if value.startswith(_SQLITE) and not path.exists():
-        raise UnavailableError(
-            "DATABASE_UNAVAILABLE",
-            f"there is no database {path}",
-            subject=value,
-            field=source,
-            hint="name the one of your scheduler, start one there with `ostinato dev` or "
-            "`ostinato scheduler`, or call app.apply(), which makes it",
-        )
-
-
-def _said_url(url: str | None) -> tuple[str, str]:
-    """What named the URL, and the URL."""
-    if url is not None:
-        return "url", url
-    for variable in _URL_VARIABLES:
-        if os.environ.get(variable):
-            return variable, os.environ[variable]
-    return "url", DEFAULT_URL
-
-
-class DatabaseClient:
-    """Calls of a ``Store`` from any thread and any event loop."""
-
-    def __init__(
-        self, open_store: OpenStore, *, clock: Clock | None = None, rng: Random | None = None
-    ) -> None:
-        """`clock` and `rng` are the machine's unless a test gives its own."""
+    def __init__(self, opening: Open[C], *, clock: Clock | None = None) -> None:
+        """`clock` is the machine's unless a test gives its own."""
         self.clock: Clock = SystemClock() if clock is None else clock
-        self.rng: Random = SystemRandom() if rng is None else rng
-        self._open_store = open_store
+        self._open = opening
         self._lock = threading.Lock()
-        self._session: _Session | None = None
+        self._session: _Session[C] | None = None
         _clients.add(self)
 
-    def call(self, verb: Callable[[Store], Coroutine[Any, Any, T]]) -> T:
-        """Run `verb` on the store and return what it returns; blocks the calling thread."""
+    def call(self, verb: Callable[[C], Coroutine[Any, Any, T]]) -> T:
+        """Run `verb` on the connection and return what it returns; blocks the calling thread."""
         future = self._start(verb)
         try:
             return future.result()
@@ -103,21 +55,21 @@ class DatabaseClient:
             future.cancel()
             raise
 
-    async def call_async(self, verb: Callable[[Store], Coroutine[Any, Any, T]]) -> T:
-        """Run `verb` on the store and return what it returns; the caller's loop goes on meanwhile."""
+    async def call_async(self, verb: Callable[[C], Coroutine[Any, Any, T]]) -> T:
+        """Run `verb` on the connection and return what it returns; the caller's loop goes on meanwhile."""
         return await asyncio.wrap_future(self._start(verb))
 
     def close(self) -> None:
-        """Close the store and end the thread; idempotent. A later call opens both anew."""
+        """Close the connection and end the thread; idempotent. A later call opens both anew."""
         with self._lock:
             session, self._session = self._session, None
         if session is not None and session.pid == os.getpid():
             session.close()
 
-    def _start(self, verb: Callable[[Store], Coroutine[Any, Any, T]]) -> Future[T]:
+    def _start(self, verb: Callable[[C], Coroutine[Any, Any, T]]) -> Future[T]:
         with self._lock:
             if self._session is None:
-                self._session = _Session(partial(self._open_store, self.clock))
+                self._session = _Session(partial(self._open, self.clock))
             return self._session.start(verb)
 
     def forget_parent(self) -> None:
@@ -129,13 +81,13 @@ class DatabaseClient:
             self._session = None
 
 
-class _Session:
-    """One loop thread and the store on it, in one process."""
+class _Session(Generic[C]):
+    """One loop thread and the connection on it, in one process."""
 
-    def __init__(self, open_store: Callable[[], Awaitable[Store]]) -> None:
+    def __init__(self, opening: Callable[[], Awaitable[C]]) -> None:
         self.pid = os.getpid()
-        self._open_store = open_store
-        self._opening: asyncio.Task[Store] | None = None
+        self._open = opening
+        self._opening: asyncio.Task[C] | None = None
         self._loop = asyncio.new_event_loop()
         self._loop.set_default_executor(_ThreadPerCall())
         self._thread = threading.Thread(target=self._run, name="ostinato-client", daemon=True)
@@ -147,26 +99,26 @@ class _Session:
         finally:
             self._loop.close()
 
-    def start(self, verb: Callable[[Store], Coroutine[Any, Any, T]]) -> Future[T]:
-        return asyncio.run_coroutine_threadsafe(self._with_store(verb), self._loop)
+    def start(self, verb: Callable[[C], Coroutine[Any, Any, T]]) -> Future[T]:
+        return asyncio.run_coroutine_threadsafe(self._with_connection(verb), self._loop)
 
-    async def _with_store(self, verb: Callable[[Store], Coroutine[Any, Any, T]]) -> T:
-        return await verb(await self._store())
+    async def _with_connection(self, verb: Callable[[C], Coroutine[Any, Any, T]]) -> T:
+        return await verb(await self._connection())
 
-    async def _store(self) -> Store:
+    async def _connection(self) -> C:
         if self._opening is None:
             self._opening = asyncio.ensure_future(self._opened())
         opening = self._opening
         try:
-            # Whoever gives up waiting does not take the store away from the others.
+            # Whoever gives up waiting does not take the connection away from the others.
             return await asyncio.shield(opening)
         except BaseException:
             if self._opening is opening and opening.done():
                 self._opening = None
             raise
 
-    async def _opened(self) -> Store:
-        return await self._open_store()
+    async def _opened(self) -> C:
+        return await self._open()
 
     def close(self) -> None:
         asyncio.run_coroutine_threadsafe(self._shut_down(), self._loop).result()
@@ -174,7 +126,7 @@ class _Session:
         self._thread.join()
 
     async def _shut_down(self) -> None:
-        """End what is under way, then close the store."""
+        """End what is under way, then close the connection."""
         others = [task for task in asyncio.all_tasks() if task not in (asyncio.current_task(), self._opening)]
         for task in others:
             task.cancel()
@@ -209,8 +161,8 @@ class _ThreadPerCall(ThreadPoolExecutor):
         return future
 
 
-_clients: WeakSet[DatabaseClient] = WeakSet()
-_of_parents: list[_Session] = []
+_clients: WeakSet[Client[Any]] = WeakSet()
+_of_parents: list[_Session[Any]] = []
 
 
 def _after_fork() -> None:

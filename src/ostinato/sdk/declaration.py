@@ -3,30 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
-from typing import Literal, TypedDict, get_args
+from datetime import datetime
+from typing import Literal, TypedDict
 
 import msgspec
 
-from ostinato.control.apply import validate_definition
-from ostinato.control.names import did_you_mean
-from ostinato.core.definition import (
-    ExecutorSpec,
-    Isolation,
-    Overlap,
-    PythonSpec,
-    TaskDefinition,
-    TaskRef,
-    decode_definition,
-    encode_definition,
-)
-from ostinato.core.instants import parse_duration
-from ostinato.core.retry.policy import RetryPolicy, effective_policy
+from ostinato.control.document.errors import restated, unknown_field
+from ostinato.control.document.read import read_definition
+from ostinato.control.document.reading import Reading
+from ostinato.control.document.task_fields import OPTIONS
+from ostinato.core.definition import ExecutorSpec, Isolation, Overlap, TaskDefinition, TaskRef
+from ostinato.core.retry.policy import RetryPolicy
 from ostinato.core.schedule.trigger import CronTrigger, DateTrigger, IntervalTrigger, Trigger
-from ostinato.core.sizes import parse_size
 from ostinato.errors import UserError
 from ostinato.sdk.retry import Duration
 from ostinato.sdk.schedules import at, cron, every
+
+#: Options for which None says that there is no limit.
+_OPTIONAL = ("timeout", "queue_timeout", "heartbeat_timeout", "memory_limit", "cpu_limit")
 
 
 class TaskOptions(TypedDict, total=False):
@@ -74,108 +68,42 @@ def make_definition(
 ) -> TaskDefinition:
     """A valid definition. `payload` is the encoded one of the options.
 
-    Raises as ``validate_definition``, naming the option, and ``INVALID_VALUE`` for one that does not exist.
+    Read by the code that reads ``tasks.yaml``, and refused in the same words. Raises the first fault, as
+    ``validate_definition``, naming the option.
     """
-    said: Mapping[str, object] = {**options}
+    said: dict[str, object] = {"description": description, **options}
+    known = tuple(TaskOptions.__annotations__)
     for name in said:
-        if name not in TaskOptions.__annotations__:
-            hint = did_you_mean(name, TaskOptions.__annotations__)
-            raise UserError(
-                "INVALID_VALUE",
-                f"{name!r} is not an option of a task",
-                subject=str(ref),
-                field=name,
-                hint=hint,
-            )
-    changes: dict[str, object] = {}
-    for name in ("timeout", "queue_timeout", "heartbeat_timeout"):
-        if name in said:
-            changes[f"{name}_us"] = None if said[name] is None else _duration(said[name], field=name)
-    if "grace" in said:
-        changes["grace_us"] = _duration(said["grace"], field="grace")
-    for name in ("overlap", "queue_bound", "priority", "exclusive"):
-        if name in said:
-            changes[name] = said[name]
-    changes.update(_isolation_and_limits(said, executor))
-    if "labels" in options:
-        changes["labels"] = _labels(options["labels"])
-    if "retry" in options:
-        changes["retry"] = _policy(options["retry"])
-    definition = TaskDefinition(
-        namespace=ref.namespace,
-        name=ref.name,
-        executor=executor,
-        triggers=_triggers(options),
-        payload=msgspec.Raw(payload),
-        description=options.get("description", description),
-    )
-    definition = msgspec.structs.replace(definition, **changes)
-    _check_types(definition)
-    validate_definition(definition)
+        if name not in known:
+            raise restated(unknown_field(name, known, field="", thing="a task"), subject=str(ref))
+    triggers = _triggers(options)
+    for name in ("cron", "timezone", "every", "at", "triggers", "payload"):
+        said.pop(name, None)
+    # Python has a word of its own for none.
+    said.update({name: "none" for name in _OPTIONAL if said.get(name, "none") is None})
+    reading = Reading(native=True)
+    members = OPTIONS.read_members(said, "", reading=reading)
+    members |= {"triggers": triggers, "payload": msgspec.Raw(payload)}
+    _check_executor(executor, ref)
+    definition = read_definition(members, ref, executor=executor, field="", reading=reading)
+    if definition is None or reading.faults:
+        raise restated(reading.faults[0], subject=str(ref))
     return definition
 
 
-def _check_types(definition: TaskDefinition) -> None:
+def _check_executor(executor: ExecutorSpec, ref: TaskRef) -> None:
+    """Refuse values of another type, which calls without a type checker can hand in."""
     try:
-        decode_definition(encode_definition(definition))
-    except UnicodeEncodeError:
-        # What text may hold is said, field by field, by the validation that follows.
-        return
+        msgspec.convert(msgspec.to_builtins(executor), ExecutorSpec)
     except (msgspec.ValidationError, TypeError) as error:
         message, _, path = str(error).partition(" - at `")
+        kind = executor.__struct_config__.tag
         raise UserError(
             "INVALID_VALUE",
             message[:1].lower() + message[1:],
-            subject=str(definition.ref),
-            field=path.rstrip("`").removeprefix("$.") or "task",
+            subject=str(ref),
+            field=f"{kind}{path.rstrip('`').removeprefix('$')}",
         ) from None
-
-
-def _duration(value: object, *, field: str) -> int:
-    if not isinstance(value, str | int | float | timedelta):
-        raise UserError("INVALID_DURATION", f"{value!r} is not a duration", field=field)
-    return parse_duration(value, field=field)
-
-
-def _isolation_and_limits(said: Mapping[str, object], executor: ExecutorSpec) -> dict[str, object]:
-    changes = {name: said[name] for name in ("isolation", "cpu_limit") if name in said}
-    if changes.get("isolation", "shared") not in get_args(Isolation):
-        raise UserError(
-            "INVALID_VALUE",
-            f"{changes['isolation']!r} is not known",
-            field="isolation",
-            hint=f"one of {', '.join(get_args(Isolation))}",
-        )
-    if said.get("memory_limit") is not None:
-        changes["memory_limit_bytes"] = parse_size(said["memory_limit"], field="memory_limit")
-    is_limited = "memory_limit_bytes" in changes or changes.get("cpu_limit") is not None
-    if is_limited and "isolation" not in said and isinstance(executor, PythonSpec):
-        changes["isolation"] = "process"
-    cpu_limit = changes.get("cpu_limit")
-    if isinstance(cpu_limit, int) and not isinstance(cpu_limit, bool):
-        # As it is read back, so that 1 and 1.0 are the same version.
-        changes["cpu_limit"] = float(cpu_limit)
-    return changes
-
-
-def _policy(retry: object) -> RetryPolicy:
-    if isinstance(retry, RetryPolicy):
-        return retry
-    if isinstance(retry, Mapping):
-        return effective_policy(retry)
-    raise UserError(
-        "INVALID_POLICY",
-        f"{retry!r} is not a retry policy",
-        field="retry",
-        hint="write Retry.fixed(30), Retry.none() for no retries, or leave it out for the default",
-    )
-
-
-def _labels(labels: Mapping[str, str]) -> dict[str, str]:
-    for name, value in labels.items():
-        if not isinstance(name, str) or not isinstance(value, str):
-            raise UserError("INVALID_VALUE", f"{name!r}: {value!r} is not text", field="labels")
-    return dict(labels)
 
 
 def _triggers(options: TaskOptions) -> tuple[Trigger, ...]:

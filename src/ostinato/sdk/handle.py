@@ -5,24 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, TypeVar, cast
 
-from ostinato.control.cancel import cancel
-from ostinato.control.explain import Story, story
-from ostinato.control.queries import get_instance
-from ostinato.control.requests import Asker, require_ok
+from ostinato.control.explain import Story
 from ostinato.core.failure.failure import Failure
-from ostinato.core.instants import MILLISECOND, format_duration, parse_duration
-from ostinato.core.model import Instance
+from ostinato.core.instants import MILLISECOND, SECOND, format_duration, parse_duration
 from ostinato.core.payload import decode_json
 from ostinato.core.states import TERMINAL_STATES, State
 from ostinato.errors import OstinatoError, UnavailableError
-from ostinato.sdk.client import DatabaseClient
+from ostinato.sdk.client import Client
+from ostinato.sdk.gateway.protocol import Gateway, Glimpse
 from ostinato.sdk.retry import Duration
-from ostinato.store.protocol import Store
 
 R_co = TypeVar("R_co", covariant=True)
 
 _WAIT_FIRST_US = 10 * MILLISECOND
 _WAIT_LONGEST_US = 250 * MILLISECOND
+#: A wait for a result outlives a scheduler that is away for so long, such as one that is restarted.
+ABSENCE_US_MAX = 60 * SECOND
 
 
 class InstanceFailed(OstinatoError):
@@ -32,7 +30,7 @@ class InstanceFailed(OstinatoError):
     where none failed. `code` of the error is ``INSTANCE_FAILED``; the failure has its own.
     """
 
-    def __init__(self, instance: Instance) -> None:
+    def __init__(self, instance: Glimpse) -> None:
         self.state = instance.state
         self.failure: Failure | None = instance.failure
         why = instance.reason
@@ -56,17 +54,15 @@ class Handle(Generic[R_co]):
 
     def __init__(
         self,
-        client: DatabaseClient,
+        client: Client[Gateway],
         instance_id: str,
         *,
         created: bool = True,
-        by: str = "",
         decode: Callable[[bytes], object] | None = None,
     ) -> None:
         self.id = instance_id
         self.created = created
         self._client = client
-        self._by = by
         self._decode = decode
 
     def __repr__(self) -> str:
@@ -85,15 +81,16 @@ class Handle(Generic[R_co]):
 
         Waits at most `timeout` (None: as long as it takes; 0: not at all) and then raises
         ``RESULT_NOT_READY``. Raises ``InstanceFailed`` if the instance ended otherwise, and
-        ``INSTANCE_NOT_FOUND`` once its retention is over.
+        ``INSTANCE_NOT_FOUND`` once its retention is over. A scheduler that goes away during the wait is
+        waited for up to a minute, then ``SCHEDULER_UNREACHABLE`` is raised.
         """
         wait_us = None if timeout is None else parse_duration(timeout, field="timeout")
-        return self._client.call(lambda store: self._result(store, wait_us))
+        return self._client.call(lambda gateway: self._result(gateway, wait_us))
 
     async def result_async(self, timeout: Duration | None = None) -> R_co:
         """As `result`."""
         wait_us = None if timeout is None else parse_duration(timeout, field="timeout")
-        return await self._client.call_async(lambda store: self._result(store, wait_us))
+        return await self._client.call_async(lambda gateway: self._result(gateway, wait_us))
 
     def cancel(self, reason: str = "") -> None:
         """Ask for the end of the instance, and return once the scheduler has taken note.
@@ -102,43 +99,47 @@ class Handle(Generic[R_co]):
         ``INSTANCE_TERMINAL`` if it has ended otherwise, and ``SCHEDULER_UNREACHABLE`` if nobody answers; the
         request stays recorded then.
         """
-        self._client.call(lambda store: self._cancel(store, reason))
+        self._client.call(lambda gateway: gateway.cancel(self.id, reason=reason))
 
     async def cancel_async(self, reason: str = "") -> None:
         """As `cancel`."""
-        await self._client.call_async(lambda store: self._cancel(store, reason))
+        await self._client.call_async(lambda gateway: gateway.cancel(self.id, reason=reason))
 
     def story(self) -> Story:
         """Each attempt, which rule decided, what comes next and when. Raises ``INSTANCE_NOT_FOUND``."""
-        return self._client.call(lambda store: story(store, self.id))
+        return self._client.call(lambda gateway: gateway.story(self.id))
 
     async def story_async(self) -> Story:
         """As `story`."""
-        return await self._client.call_async(lambda store: story(store, self.id))
+        return await self._client.call_async(lambda gateway: gateway.story(self.id))
 
-    async def _status(self, store: Store) -> State:
-        return (await get_instance(store, self.id)).state
+    async def _status(self, gateway: Gateway) -> State:
+        return (await gateway.look(self.id)).state
 
-    async def _cancel(self, store: Store, reason: str) -> None:
-        asker = Asker(clock=self._client.clock, rng=self._client.rng, by=self._by)
-        require_ok((await cancel(store, [self.id], asker=asker, reason=reason))[0])
-
-    async def _result(self, store: Store, wait_us: int | None) -> R_co:
+    async def _result(self, gateway: Gateway, wait_us: int | None) -> R_co:
         clock = self._client.clock
         deadline_us = None if wait_us is None else clock.boot_us() + wait_us
         interval_us = _WAIT_FIRST_US
+        seen: Glimpse | None = None
+        seen_us = clock.boot_us()
         while True:
-            instance = await get_instance(store, self.id)
-            if instance.state in TERMINAL_STATES:
-                return self._result_of(instance)
+            try:
+                seen = await gateway.look(self.id)
+                seen_us = clock.boot_us()
+            except UnavailableError as error:
+                away_us = clock.boot_us() - seen_us
+                if error.code != "SCHEDULER_UNREACHABLE" or seen is None or away_us >= ABSENCE_US_MAX:
+                    raise
+            if seen.state in TERMINAL_STATES:
+                return self._result_of(seen)
             now_us = clock.boot_us()
             if deadline_us is not None and now_us >= deadline_us:
-                raise _not_ready(instance, wait_us or 0)
+                raise _not_ready(seen, wait_us or 0)
             until_us = now_us + interval_us
             await clock.sleep_until_us(until_us if deadline_us is None else min(until_us, deadline_us))
             interval_us = min(interval_us * 2, _WAIT_LONGEST_US)
 
-    def _result_of(self, instance: Instance) -> R_co:
+    def _result_of(self, instance: Glimpse) -> R_co:
         if instance.state is not State.SUCCESS:
             raise InstanceFailed(instance)
         encoded = b"null" if instance.result is None else instance.result
@@ -146,7 +147,7 @@ class Handle(Generic[R_co]):
         return cast(R_co, decode(encoded))
 
 
-def _not_ready(instance: Instance, waited_us: int) -> UnavailableError:
+def _not_ready(instance: Glimpse, waited_us: int) -> UnavailableError:
     held = f" ({instance.reason})" if instance.reason else ""
     return UnavailableError(
         "RESULT_NOT_READY",

@@ -128,7 +128,7 @@ class Task(DeclaredTask[R], Generic[P, R]):
         """Make an instance that is due now, with the function's own arguments.
 
         Raises ``INVALID_PAYLOAD`` naming an argument that is missing, unknown or of the wrong type,
-        ``PAYLOAD_TOO_LARGE``, ``TASK_DISABLED``, and ``DATABASE_UNAVAILABLE``.
+        ``PAYLOAD_TOO_LARGE``, ``TASK_DISABLED``, ``SCHEDULER_UNREACHABLE`` and ``DATABASE_UNAVAILABLE``.
         """
         return self._submit(NOW, args, kwargs=kwargs)
 

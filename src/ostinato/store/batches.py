@@ -6,7 +6,7 @@ again, so that an adapter has everything in one place.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -14,6 +14,7 @@ from ostinato.core.changes import (
     Assign,
     CommitBatch,
     CommitReport,
+    DeleteTask,
     EndAttempt,
     EndWaiting,
     HoldWaiting,
@@ -39,12 +40,15 @@ __all__ = [
     "ChangedTask",
     "CommitBatch",
     "CommitReport",
+    "DatabaseFacts",
+    "DeleteTask",
     "EndAttempt",
     "EndWaiting",
     "FoundTriggers",
     "FoundWork",
     "HeldQuery",
     "HoldWaiting",
+    "InstanceCounts",
     "InstanceFilter",
     "InstancePage",
     "NodeRow",
@@ -62,6 +66,8 @@ __all__ = [
     "TaskChange",
     "TriggerAdvance",
     "TriggerRow",
+    "WorkerRow",
+    "WorkerState",
 ]
 
 
@@ -72,6 +78,32 @@ class NodeRow(msgspec.Struct, frozen=True):
     renewals: int
     address: str
     started_us: int
+
+
+WorkerState: TypeAlias = Literal["connected", "draining", "gone"]
+
+
+class WorkerRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One worker as one node knows it; unique by (worker id, node id). For people, never for decisions."""
+
+    worker_id: str
+    worker_name: str
+    node_id: str
+    state: WorkerState
+    labels: dict[str, str] = {}
+    #: Slots by pool (``process``, ``async``).
+    capacity: dict[str, int] = {}
+    #: Attempts that this node has running there.
+    running_count: int = 0
+    #: Python tasks that it can run, as ``namespace/name``, and the kinds of executor that it has.
+    tasks: list[str] = []
+    executors: list[str] = []
+    #: Task modules that it could not import, each with the reason.
+    problems: list[str] = []
+    protocol: int = 0
+    connected_us: int = 0
+    #: When the node last recorded it.
+    seen_us: int = 0
 
 
 # ── reads of an owner ─────────────────────────────────────────────────────────────────────────────────
@@ -148,8 +180,8 @@ class ApplyReceipt(msgspec.Struct, frozen=True):
 
     ref: TaskRef
     version: int
-    #: ``created``, ``changed`` or ``unchanged``.
-    outcome: Literal["created", "changed", "unchanged"]
+    #: ``created``, ``changed``, ``unchanged``, or ``conflict``: `version` is not the expected one.
+    outcome: Literal["created", "changed", "unchanged", "conflict"]
 
 
 class InstanceFilter(msgspec.Struct, frozen=True):
@@ -159,10 +191,52 @@ class InstanceFilter(msgspec.Struct, frozen=True):
     task: str | None = None
     states: tuple[State, ...] = ()
     key: str | None = None
+    #: Code of the newest failure.
+    code: str | None = None
+    #: Created at or after, and before.
+    created_from_us: int | None = None
+    created_before_us: int | None = None
 
 
 class InstancePage(msgspec.Struct):
-    """Newest first. `cursor` continues the list; None at its end."""
+    """Newest first. `cursor` continues the list; None at its end.
+
+    A page may hold fewer than asked for, even none, and still have a cursor: one call looks at a bounded
+    number of rows.
+    """
 
     instances: list[Instance]
     cursor: str | None
+
+
+class InstanceCounts(msgspec.Struct):
+    """Number of instances by state, states without any left out."""
+
+    by_state: dict[str, int]
+    #: False: there are more; counting ended at its bound.
+    exact: bool = True
+
+
+class DatabaseFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What can be said about the file of a database without changing it; see ``store.sqlite.check``."""
+
+    path: str
+    exists: bool
+    #: Revision of the stored schema; empty: none, or it cannot be read.
+    revision: str = ""
+    schema: Literal["none", "older", "current", "newer"] = "none"
+    #: ``unfinished``: nothing was found until the deadline. ``unknown``: the file cannot be read.
+    integrity: Literal["ok", "corrupt", "unfinished", "unknown"] = "unknown"
+    #: What is wrong, for people: why it cannot be read, or what the check of its integrity found first.
+    problems: tuple[str, ...] = ()
+    #: With the log that belongs to it.
+    size_bytes: int = 0
+    page_bytes: int = 0
+    free_page_count: int = 0
+    journal_mode: str = ""
+    #: Whether file and folder can be written by this user.
+    is_writable: bool = False
+    disk_free_bytes: int = 0
+    row_counts: dict[str, int] = {}
+    #: Tables with more rows than `row_counts` says: counting ended at its bound.
+    uncounted: tuple[str, ...] = ()

@@ -19,12 +19,12 @@ Anyone may call the methods under "anyone"; only the owner calls those under "ow
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import msgspec
 
-from ostinato.core.definition import TaskDefinition, TaskRef, TaskRow
+from ostinato.core.definition import Origin, TaskDefinition, TaskRef, TaskRow
 from ostinato.core.model import HistoryRow, Instance, OutputChunk
 from ostinato.core.states import Hold
 from ostinato.store.batches import (
@@ -35,6 +35,7 @@ from ostinato.store.batches import (
     FoundTriggers,
     FoundWork,
     HeldQuery,
+    InstanceCounts,
     InstanceFilter,
     InstancePage,
     NodeRow,
@@ -44,6 +45,7 @@ from ostinato.store.batches import (
     Submission,
     SubmitReceipt,
     TriggerRow,
+    WorkerRow,
 )
 
 
@@ -192,6 +194,13 @@ class Store(Protocol):
         """Delete terminal instances that finished before, with history and output; returns how many."""
         ...
 
+    async def record_workers(self, rows: Sequence[WorkerRow], *, gone_before_us: int) -> None:
+        """Insert or replace rows of workers; delete ``gone`` ones last seen before `gone_before_us`.
+
+        Rows of nodes that have no row of their own any more become ``gone``.
+        """
+        ...
+
     # ── anyone ───────────────────────────────────────────────────────────────────────────────────────
 
     async def submit(self, submissions: Sequence[Submission]) -> list[SubmitReceipt]:
@@ -202,12 +211,20 @@ class Store(Protocol):
         """
         ...
 
-    async def apply(self, definitions: Sequence[TaskDefinition], *, now_us: int) -> list[ApplyReceipt]:
-        """Store definitions, all or none: equal content makes no new version."""
-        ...
+    async def apply(
+        self,
+        definitions: Sequence[TaskDefinition],
+        *,
+        now_us: int,
+        origin: Origin = "app",
+        expected: Mapping[TaskRef, int] = {},
+    ) -> list[ApplyReceipt]:
+        """Store definitions, all or none: equal content makes no new version and keeps the task's origin.
 
-    async def delete_task(self, ref: TaskRef) -> bool:
-        """Delete a task and its triggers; False when there is none. Instances stay until their retention."""
+        `expected` names the newest version that a task must have, 0 for one that must not exist. If any has
+        another, nothing is written; the receipts of those say ``conflict``, of the others ``unchanged``.
+        A task named by `expected` alone has a receipt only in a conflict, behind those of the definitions.
+        """
         ...
 
     async def load_definitions(
@@ -220,8 +237,18 @@ class Store(Protocol):
         """Live rows of tasks; missing ones are left out."""
         ...
 
-    async def list_tasks(self, namespace: str | None, *, after: TaskRef | None, limit: int) -> list[TaskRow]:
-        """Tasks by (namespace, name)."""
+    async def list_tasks(
+        self, namespace: str | None, *, after: TaskRef | None, limit: int, search: str = ""
+    ) -> list[TaskRow]:
+        """Tasks by (namespace, name); `search` is a part of the name, upper and lower case alike."""
+        ...
+
+    async def namespaces(self, *, limit: int) -> list[str]:
+        """Namespaces that have tasks, by name; the cost grows with their number, not with that of tasks."""
+        ...
+
+    async def workers(self) -> list[WorkerRow]:
+        """Every recorded worker, by (name, id, node)."""
         ...
 
     async def add_requests(self, requests: Sequence[Request]) -> None:
@@ -237,15 +264,20 @@ class Store(Protocol):
         ...
 
     async def list_instances(self, where: InstanceFilter, *, cursor: str | None, limit: int) -> InstancePage:
-        """A page of instances, newest first, payload and result left out (empty)."""
+        """A page of instances, newest first, payload and result left out (empty).
+
+        Its cost is bounded, whatever the filter and the number of rows; see `InstancePage`.
+        """
         ...
 
-    async def count_instances(self, where: InstanceFilter) -> dict[str, int]:
-        """Number of instances by state."""
+    async def count_instances(self, where: InstanceFilter, *, limit: int) -> InstanceCounts:
+        """Number of instances by state, counting at most `limit` rows where an index alone does not tell."""
         ...
 
-    async def history(self, instance_id: str) -> list[HistoryRow]:
-        """History of an instance in the order it was written."""
+    async def history(
+        self, instance_id: str, *, after: int = 0, limit: int | None = None
+    ) -> list[HistoryRow]:
+        """History of an instance in the order written: at most `limit` rows behind the first `after`."""
         ...
 
     async def append_output(self, chunks: Sequence[OutputChunk]) -> None:

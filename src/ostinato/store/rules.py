@@ -6,19 +6,20 @@ what needs both sides of a move, and what an in-memory store would otherwise acc
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import chain
 from typing import TypeAlias, get_args, get_type_hints
 
 import msgspec
 
-from ostinato.core.definition import TaskDefinition, decode_definition, encode_definition
+from ostinato.core.definition import TaskDefinition, TaskRef, decode_definition, encode_definition
 from ostinato.core.instants import MINUTE
 from ostinato.core.model import Instance
 from ostinato.core.states import INITIAL_STATES, TERMINAL_STATES, WAITING_STATES, State, is_legal
 from ostinato.errors import UserError
 from ostinato.store.batches import (
+    ApplyReceipt,
     Assign,
     CommitBatch,
     EndAttempt,
@@ -139,8 +140,8 @@ def data_problem(row: msgspec.Struct) -> str | None:
             problem = data_problem(value)
             if problem is not None:
                 return f"{name}.{problem}"
-        elif isinstance(value, tuple):
-            problem = _items_problem(value)
+        elif isinstance(value, (tuple, list, dict)):
+            problem = _items_problem(value if not isinstance(value, dict) else chain(value, value.values()))
             if problem is not None:
                 return f"{name}: {problem}"
     return None
@@ -215,3 +216,17 @@ def require_encodable(definition: TaskDefinition) -> bytes:
             "INVALID_VALUE", f"the definition cannot be stored: {error}", subject=ascii(definition.ref.name)
         ) from None
     return encoded
+
+
+def conflict_receipts(
+    refs: Sequence[TaskRef], versions: Mapping[TaskRef, int], *, expected: Mapping[TaskRef, int]
+) -> list[ApplyReceipt]:
+    """Receipts of an apply that writes nothing; none where `versions`, what there is, are as expected."""
+    conflicts = {ref for ref, version in expected.items() if versions.get(ref, 0) != version}
+    if not conflicts:
+        return []
+    named = [*refs, *sorted(conflicts.difference(refs))]
+    return [
+        ApplyReceipt(ref, versions.get(ref, 0), "conflict" if ref in conflicts else "unchanged")
+        for ref in named
+    ]

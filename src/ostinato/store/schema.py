@@ -2,7 +2,7 @@
 
 Migrations are compared with this metadata, and later adapters build on it; an adapter's hot statements are
 written by hand beside it. Columns have the names of the structs' fields, times are UTC instants in
-microseconds, and ``counters``, ``failure``, ``spec`` and ``definition`` hold JSON.
+microseconds, and ``counters``, ``failure``, ``spec``, ``definition`` and ``facts`` hold JSON.
 
 The CHECK constraint of ``instance`` is the table of states (``core.states``) as far as one row can show it.
 Every index has its statement named beside it. All of the hot ones are partial, so that finished rows, which
@@ -70,6 +70,23 @@ node = Table(
     Column("started_us", BigInteger, nullable=False),
 )
 
+#: Workers as the nodes know them, for people: nothing is decided by these rows.
+worker = Table(
+    "worker",
+    metadata,
+    Column("worker_id", _Id, nullable=False),
+    Column("node_id", _Id, nullable=False),
+    Column("worker_name", _Name, nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("running_count", Integer, nullable=False),
+    Column("protocol", Integer, nullable=False),
+    Column("connected_us", BigInteger, nullable=False),
+    Column("seen_us", BigInteger, nullable=False),
+    #: Labels, capacity, tasks, executors and problems.
+    Column("facts", LargeBinary, nullable=False),
+    PrimaryKeyConstraint("worker_id", "node_id"),
+)
+
 #: No times: who lives is decided by each watcher's own clock (design section 3).
 partition_owner = Table(
     "partition_owner",
@@ -93,6 +110,8 @@ task = Table(
     Column("disabled", Boolean, nullable=False),
     Column("created_us", BigInteger, nullable=False),
     Column("updated_us", BigInteger, nullable=False),
+    #: Who made the newest version: ``app`` or ``document``.
+    Column("origin", String(16), nullable=False, server_default=text("'app'")),
     PrimaryKeyConstraint("namespace", "name"),
     # find_changed_tasks
     _index("task_changed", "updated_us", where="scheduled_version <> version"),
@@ -124,7 +143,7 @@ task_trigger = Table(
     Column("last_us", BigInteger),
     # find_due_triggers
     _index("task_trigger_next", "next_us", "id", where="next_us IS NOT NULL"),
-    # triggers_of, delete_task, switches
+    # triggers_of, deletions, switches
     _index("task_trigger_task", "namespace", "task"),
 )
 

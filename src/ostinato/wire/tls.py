@@ -110,6 +110,12 @@ class WorkerTls:
         return grpc.ssl_channel_credentials(text.encode())
 
 
+def end_of_validity_us(file: TlsFile) -> int:
+    """When the first certificate of the file ends to be valid. Raises ``INVALID_SETTING`` as above."""
+    leaf = ssl.PEM_cert_to_DER_cert(_require_certificate(file, _text(file)))
+    return int(_end_of_validity(leaf).timestamp()) * SECOND
+
+
 def _text(file: TlsFile) -> str:
     try:
         return file.path.read_text(encoding="utf-8")

@@ -15,6 +15,8 @@ class KnownTasks(msgspec.Struct):
     tasks: list[TaskRef] = []
     declarations: list[bytes] = []
     problems: list[str] = []
+    #: By problem: the last lines of its traceback in the user's code, for whoever is at a terminal.
+    tracebacks: list[str] = []
 
 
 @runtime_checkable

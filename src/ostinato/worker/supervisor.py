@@ -92,9 +92,12 @@ class Supervisor:
         """Attempts that an executor has."""
         return len(self._attempts)
 
-    def drain(self, reason: str = "the worker drains") -> None:
-        """Take no more work, give what runs ``drain_timeout`` to end, hand back the rest, then end `run`."""
-        self._ask_end(reason, self._config.drain_timeout_us)
+    def drain(self, reason: str = "the worker drains", *, limit_us: int | None = None) -> None:
+        """Take no more work, give what runs `limit_us` to end, hand back the rest, then end `run`.
+
+        Without a limit of its own: ``drain_timeout``. A later call may shorten it.
+        """
+        self._ask_end(reason, self._config.drain_timeout_us if limit_us is None else limit_us)
 
     def stop(self, reason: str = "the worker stops") -> None:
         """As `drain` without waiting: what runs is killed and handed back."""

@@ -6,6 +6,8 @@ import importlib
 import importlib.util
 import os
 import sys
+import sysconfig
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -22,6 +24,10 @@ from ostinato.worker.known_tasks import KnownTasks
 
 _IMPORT_FILES = f"{Path(importlib.__file__).parent}{os.sep}"
 _OWN_FILES = f"{Path(__file__).parents[1]}{os.sep}"
+#: Where code is installed, which is rarely what has to be corrected.
+_LIBRARIES = tuple(f"{sysconfig.get_path(name)}{os.sep}" for name in ("stdlib", "purelib", "platlib"))
+#: Of a traceback: where it happened, and what.
+_TRACEBACK_LINES_MAX = 20
 
 
 class Callee(NamedTuple):
@@ -45,6 +51,7 @@ class TaskModules:
                 self._add(app)
             except BaseException as error:  # noqa: BLE001 - the user's code may raise anything
                 self.known.problems.append(_problem(name, error))
+                self.known.tracebacks.append(_users_traceback(error))
 
     def _add(self, app: App) -> None:
         definitions = app.definitions()
@@ -132,14 +139,37 @@ def _import_path(path: Path) -> ModuleType:
     return module
 
 
+def _users_traceback(error: BaseException) -> str:
+    """The traceback without the frames of the import machinery and of ours, which came first; the last lines.
+
+    Empty where nothing of the user's code is in it: then it is we who refused the app.
+    """
+    at = error.__traceback__
+    while at is not None and _is_foreign(at.tb_frame.f_code.co_filename):
+        at = at.tb_next
+    if at is None and not isinstance(error, SyntaxError):
+        return ""
+    lines = "".join(traceback.format_exception(type(error), error, at)).splitlines()
+    return "\n".join(lines[-_TRACEBACK_LINES_MAX:])
+
+
+def _is_foreign(file: str) -> bool:
+    return file.startswith(("<", _OWN_FILES, _IMPORT_FILES))
+
+
 def _problem(name: str, error: BaseException) -> str:
     """What failed and why, with the place in the user's code, also where ours refused what stands there."""
     failure = failure_from_exception(error)
-    traceback = error.__traceback__
+    at = error.__traceback__
     place = ""
-    while traceback is not None:
-        file, line = traceback.tb_frame.f_code.co_filename, traceback.tb_lineno
-        if not file.startswith("<") and not file.startswith((_OWN_FILES, _IMPORT_FILES)):
+    is_users = False
+    while at is not None:
+        file, line = at.tb_frame.f_code.co_filename, at.tb_lineno
+        # A library's frame only where nothing before it is the user's own.
+        if not _is_foreign(file) and not (is_users and file.startswith(_LIBRARIES)):
             place = f" ({file}, line {line})"
-        traceback = traceback.tb_next
+            is_users = not file.startswith(_LIBRARIES)
+        at = at.tb_next
+    if isinstance(error, SyntaxError) and error.filename:
+        place = f" ({error.filename}, line {error.lineno})"
     return f"{name} could not be imported: {failure.message}{place}"

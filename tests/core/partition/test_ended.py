@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 from support.partition_facts import NOW_US, instance, outcome, refused_connection, rng, running, task
 
-from ostinato.core.failure.failure import safe_failure
+from ostinato.core.failure.failure import Failure, safe_failure
 from ostinato.core.instants import SECOND
 from ostinato.core.model import HistoryKind
 from ostinato.core.partition.effects import Effects
@@ -171,3 +172,60 @@ def test_a_code_not_on_retry_on_fails_at_once() -> None:
     end_attempt(running(task(retry=policy)), outcome(failure), now_us=NOW_US, rng=rng(), into=effects)
     assert effects.batch.ended_attempts[0].state is State.FAILED
     assert "retry_on" in effects.batch.ended_attempts[0].reason
+
+
+@pytest.mark.parametrize("policy", [POLICY, RetryPolicy(max_retry=0)])
+@pytest.mark.parametrize(
+    "failure", [refused_connection(), safe_failure("ValueError", "bad", category="permanent"), None]
+)
+def test_what_was_withdrawn_is_cancelled_at_its_end_and_never_retried(
+    policy: RetryPolicy, failure: Failure | None
+) -> None:
+    effects = Effects()
+    reported = outcome(failure) if failure is not None else outcome(result=None, unstarted_reason="drains")
+    end_attempt(
+        running(task(retry=policy)),
+        reported,
+        now_us=NOW_US + SECOND,
+        rng=rng(),
+        into=effects,
+        withdrawn="task default/t was deleted",
+    )
+    (ended,) = effects.batch.ended_attempts
+    assert (ended.state, ended.finished_us) == (State.CANCELLED, NOW_US + SECOND)
+    assert "task default/t was deleted" in ended.reason
+    assert effects.batch.history[0].kind is HistoryKind.CANCELLED
+    assert effects.ended[0].due_us is None
+
+
+def test_a_loss_of_what_was_withdrawn_is_cancelled() -> None:
+    effects = Effects()
+    lose_attempt(
+        running(task(retry=POLICY)),
+        code="WORKER_LOST",
+        message="gone",
+        now_us=NOW_US,
+        rng=rng(),
+        into=effects,
+        withdrawn="task default/t is disabled",
+    )
+    assert effects.batch.ended_attempts[0].state is State.CANCELLED
+    assert (
+        effects.batch.history[0].sentence
+        == "cancelled: task default/t is disabled; the attempt ended with WORKER_LOST"
+    )
+
+
+def test_a_success_of_what_was_withdrawn_counts_and_a_wish_to_cancel_says_who_wanted_it() -> None:
+    effects = Effects()
+    end_attempt(running(), outcome(), now_us=NOW_US, rng=rng(), into=effects, withdrawn="deleted")
+    assert len(effects.batch.successes) == 1
+    end_attempt(
+        running(cancel_requested=True, cancel_reason="ada wants it"),
+        outcome(refused_connection()),
+        now_us=NOW_US,
+        rng=rng(),
+        into=effects,
+        withdrawn="deleted",
+    )
+    assert "ada wants it" in effects.batch.ended_attempts[0].reason

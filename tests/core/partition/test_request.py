@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from support.partition_facts import NOW_US, instance, request, row, task
 
+from ostinato.core.definition import TaskRow
 from ostinato.core.instants import SECOND
 from ostinato.core.model import HistoryKind
 from ostinato.core.partition.effects import Effects
 from ostinato.core.partition.expire import expire
-from ostinato.core.partition.request import cancel, replay, set_flags
+from ostinato.core.partition.request import cancel, delete, drain, replay, set_flags
 from ostinato.core.retry.counters import Counters
 from ostinato.core.retry.policy import RetryPolicy
 from ostinato.core.states import Hold, State
@@ -138,3 +140,72 @@ def test_an_expired_retry_says_what_held_it() -> None:
     assert ended.failure is not None
     assert ended.failure.code == "WINDOW_PASSED"
     assert "the worker that can run it is busy" in ended.reason
+
+
+def test_c035_a_delete_first_disables_the_task_and_cancels_what_waits() -> None:
+    effects = Effects()
+    waiting = [
+        instance("i1"),
+        instance("i2", state=State.RETRY_WAITING),
+        instance("i3", state=State.BLOCKED),
+        instance("i4", hold=Hold.OVERLAP),
+    ]
+    delete(request("delete", task_name="t"), row(task()), waiting=waiting, now_us=NOW_US, into=effects)
+    assert [ended.instance_id for ended in effects.batch.ended_waiting] == ["i1", "i2", "i3", "i4"]
+    assert {ended.state for ended in effects.batch.ended_waiting} == {State.CANCELLED}
+    assert effects.batch.ended_waiting[0].reason == "cancelled: task default/t was deleted by ada"
+    assert effects.batch.flags[0].disabled is True
+    assert effects.batch.deletions == effects.batch.answers == []
+
+
+def test_a_delete_removes_a_task_of_which_nothing_waits_and_is_answered_with_it() -> None:
+    effects = Effects()
+    disabled = msgspec.structs.replace(row(task()), disabled=True)
+    delete(request("delete", task_name="t"), disabled, waiting=[], now_us=NOW_US, into=effects)
+    (deletion,) = effects.batch.deletions
+    assert (deletion.namespace, deletion.task, deletion.partition) == ("default", "t", 3)
+    assert [answer.code for answer in effects.batch.answers] == ["OK"]
+
+
+def test_deleting_an_unknown_task_is_answered() -> None:
+    effects = Effects()
+    delete(request("delete", task_name="t"), None, waiting=[], now_us=NOW_US, into=effects)
+    assert effects.batch.answers[0].code == "TASK_NOT_FOUND"
+    assert effects.batch.deletions == []
+
+
+@pytest.mark.parametrize(
+    ("known", "code"),
+    [(None, "TASK_NOT_FOUND"), (msgspec.structs.replace(row(task()), disabled=True), "TASK_DISABLED")],
+)
+def test_an_instance_of_a_deleted_or_disabled_task_is_not_replayed(known: TaskRow | None, code: str) -> None:
+    effects = Effects()
+    ended = instance(state=State.FAILED)
+    replay(request("replay"), ended, task=known, pinned=task(), now_us=NOW_US, into=effects)
+    assert effects.batch.answers[0].code == code
+    assert effects.batch.replays == []
+
+
+@pytest.mark.parametrize(("name", "code"), [("crunch", "OK"), (None, "WORKER_NOT_FOUND")])
+def test_a_drain_is_answered_by_whether_the_worker_is_connected(name: str | None, code: str) -> None:
+    effects = Effects()
+    drain(request("drain"), "w1", worker_name=name, now_us=NOW_US, into=effects)
+    (answer,) = effects.batch.answers
+    assert answer.code == code
+    assert (name or "w1") in answer.message
+
+
+@pytest.mark.parametrize("body", [b"", b"no", b"[]", b'{"reason": 1}', b'{"reason": "\xff"}', b"[" * 9_000])
+@pytest.mark.parametrize("kind", ["cancel", "replay"])
+def test_arguments_that_cannot_be_read_are_answered(kind: str, body: bytes) -> None:
+    effects = Effects()
+    asked = request(kind, body=body)
+    if kind == "cancel":
+        cancel(asked, instance(), now_us=NOW_US, into=effects)
+    else:
+        ended = instance(state=State.FAILED)
+        replay(asked, ended, task=row(task()), pinned=task(), now_us=NOW_US, into=effects)
+    (answer,) = effects.batch.answers
+    assert answer.code == "INVALID_VALUE"
+    assert f"the arguments of the {kind} cannot be read" in answer.message
+    assert effects.batch.replays == effects.batch.ended_waiting == []

@@ -9,7 +9,9 @@ import typer
 from ostinato.cli.options import JsonOption, wants_json
 from ostinato.cli.output import note, print_json, say
 
-app = typer.Typer(help="Try out cron expressions.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    help="Try out cron expressions.", no_args_is_help=True, rich_markup_mode=None, add_completion=False
+)
 
 
 @app.callback()

@@ -1,65 +1,96 @@
-"""``ostinato instance list``, ``show`` and ``logs``: what ran, why it was (not) retried, what it wrote."""
+"""``ostinato instance list`` and ``show``: what ran, and why it was (not) retried."""
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ostinato.cli.options import DatabaseOption, JsonOption, NamespaceOption, settings_of, wants_json
-from ostinato.cli.output import note, note_json, print_json, print_table, safe, safe_lines, say
+from ostinato.cli import completing
+from ostinato.cli.options import (
+    DatabaseOption,
+    IntervalOption,
+    JsonOption,
+    LimitOption,
+    NamespaceOption,
+    WatchOption,
+    settings_of,
+    wants_json,
+)
+from ostinato.cli.selecting import (
+    CodeOption,
+    KeyOption,
+    SinceOption,
+    StateOption,
+    TaskOption,
+    UntilOption,
+    selection,
+)
+from ostinato.errors import UserError
 
 if TYPE_CHECKING:
+    from ostinato.cli.selecting import Selection
     from ostinato.cli.session import Session
-    from ostinato.control.explain import Story
-    from ostinato.core.model import HistoryRow, Instance, OutputChunk
+    from ostinato.cli.watching import Answer
+    from ostinato.core.model import Instance
+    from ostinato.store.batches import InstanceCounts, InstancePage
 
 app = typer.Typer(
-    help="Instances: list, show, logs, retry, cancel.", no_args_is_help=True, rich_markup_mode=None
+    help="Instances: list, show, logs, retry, cancel.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    add_completion=False,
 )
 
-IdArgument = Annotated[str, typer.Argument(metavar="ID", help="Id of the instance.")]
+IdArgument = Annotated[
+    str, typer.Argument(metavar="ID", help="Id of the instance.", autocompletion=completing.instances)
+]
+
+#: Instances that `--count` looks at where no index tells their number.
+_COUNT_MAX = 1_000_000
 
 
 @app.command("list")
 def list_instances(
     context: typer.Context,
     *,
-    task: Annotated[str | None, typer.Option("--task", help="Only of this task.")] = None,
-    state: Annotated[
-        list[str] | None, typer.Option("--state", help="Only in this state; may be repeated.")
+    task: TaskOption = None,
+    state: StateOption = None,
+    key: KeyOption = None,
+    code: CodeOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    limit: LimitOption = 50,
+    cursor: Annotated[
+        str | None, typer.Option("--cursor", metavar="CURSOR", help="Go on where an earlier list ended.")
     ] = None,
-    key: Annotated[str | None, typer.Option("--key", help="Only with this idempotency key.")] = None,
-    limit: Annotated[int, typer.Option("--limit", help="Most instances to list, 1 to 1000.")] = 50,
-    cursor: Annotated[str | None, typer.Option("--cursor", help="Go on where an earlier list ended.")] = None,
     every: Annotated[bool, typer.Option("--all", help="List every one, however many; no --limit.")] = False,
+    count: Annotated[bool, typer.Option("--count", help="Only how many there are, by state.")] = False,
+    watch: WatchOption = False,
+    interval: IntervalOption = None,
     database: DatabaseOption = None,
     namespace: NamespaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """List instances, newest first."""
-    from ostinato.cli.session import in_session
-    from ostinato.cli.views import INSTANCE_COLUMNS, instance_cells, instance_json, states_of
-    from ostinato.control import queries
-    from ostinato.store.batches import InstanceFilter
+    from ostinato.cli import watching
 
-    settings = settings_of(context, database=database, namespace=namespace)
-    where = InstanceFilter(namespace=settings.namespace, task=task, states=states_of(state or []), key=key)
-    read = queries.list_all_instances if every else partial(queries.list_instances, limit=limit)
-    page = in_session(settings, lambda session: read(session.store, where, cursor=cursor))
-    in_json = wants_json(context, as_json=as_json)
-    if in_json:
-        print_json([instance_json(instance, whole=False) for instance in page.instances])
-    else:
-        cells = [instance_cells(instance) for instance in page.instances]
-        print_table(INSTANCE_COLUMNS, cells, empty="There are no such instances.")
-    if page.cursor is None:
-        return
-    if in_json:
-        note_json({"cursor": page.cursor})
-    else:
-        note(f"there are more: --cursor {page.cursor}")
+    chosen = selection(task=task, states=state, key=key, code=code, since=since, until=until)
+    if count and cursor is not None:
+        raise UserError("INVALID_VALUE", "is of no use with --count", field="--cursor")
+
+    async def look(session: Session) -> Answer:
+        if count:
+            return await _counted(session, chosen)
+        return await _listed(session, chosen, cursor=cursor, limit=None if every else limit)
+
+    watching.show(
+        settings_of(context, database=database, namespace=namespace),
+        look,
+        in_json=wants_json(context, as_json=as_json),
+        watch=watch,
+        interval=interval,
+    )
 
 
 @app.command()
@@ -68,62 +99,105 @@ def show(
     context: typer.Context,
     *,
     traceback: Annotated[bool, typer.Option("--traceback", help="Show the tracebacks too.")] = False,
+    watch: WatchOption = False,
+    interval: IntervalOption = None,
     database: DatabaseOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Tell the story of one instance: attempts, failures, decisions, and what comes next."""
-    from ostinato.cli.session import in_session
-    from ostinato.cli.views import story_json
-    from ostinato.control.story_text import story_lines
+    from ostinato.cli import watching
 
-    settings = settings_of(context, database=database)
-    instance, told, history = in_session(settings, lambda session: _story(session, instance_id))
-    if wants_json(context, as_json=as_json):
-        print_json(story_json(instance, told, history=history))
-        return
-    for line in story_lines(told, traceback=traceback):
-        say(safe(line))
+    async def look(session: Session) -> Answer:
+        return await _story(session, instance_id, traceback=traceback)
 
-
-@app.command()
-def logs(
-    instance_id: IdArgument,
-    context: typer.Context,
-    *,
-    attempt: Annotated[int | None, typer.Option("--attempt", help="Only of this attempt.")] = None,
-    database: DatabaseOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Print what an instance wrote."""
-    from ostinato.cli.session import in_session
-    from ostinato.cli.views import output_json
-
-    chunks = [
-        chunk
-        for chunk in in_session(
-            settings_of(context, database=database), lambda session: _output(session, instance_id)
-        )
-        if attempt is None or chunk.attempt == attempt
-    ]
-    if wants_json(context, as_json=as_json):
-        print_json([output_json(chunk) for chunk in chunks])
-        return
-    shown = 0
-    for chunk in chunks:
-        if chunk.attempt != shown and attempt is None:
-            shown = chunk.attempt
-            say(f"--- attempt {shown} ---")
-        typer.echo(safe_lines(chunk.text), nl=not chunk.text.endswith("\n"))
-    if not chunks:
-        note("it has written nothing")
+    watching.show(
+        settings_of(context, database=database),
+        look,
+        in_json=wants_json(context, as_json=as_json),
+        watch=watch,
+        interval=interval,
+    )
 
 
-async def _story(session: Session, instance_id: str) -> tuple[Instance, Story, list[HistoryRow]]:
+async def _listed(session: Session, chosen: Selection, *, cursor: str | None, limit: int | None) -> Answer:
+    from ostinato.cli.selecting import filter_of, full_page
+    from ostinato.cli.session import known_namespaces
+
+    where = await filter_of(session, chosen)
+    page = await full_page(session, where, cursor=cursor, limit=limit)
+    nothing = not page.instances and cursor is None and chosen.is_empty
+    return _list_answer(page, remarks=await known_namespaces(session) if nothing else [])
+
+
+def _list_answer(page: InstancePage, *, remarks: list[str]) -> Answer:
+    from ostinato.cli.output import table_lines
+    from ostinato.cli.views import INSTANCE_COLUMNS, instance_cells
+    from ostinato.cli.watching import Answer
+
+    def data() -> object:
+        import msgspec
+
+        from ostinato.control.shapes.instance import instance_shape
+
+        return [msgspec.to_builtins(instance_shape(instance)) for instance in page.instances]
+
+    return Answer(
+        data=data,
+        lines=lambda width: table_lines(
+            INSTANCE_COLUMNS,
+            [instance_cells(instance) for instance in page.instances],
+            empty="There are no such instances.",
+            width=width,
+        ),
+        notes=remarks if page.cursor is None else [*remarks, f"there are more: --cursor {page.cursor}"],
+        facts=None if page.cursor is None else {"cursor": page.cursor},
+    )
+
+
+async def _counted(session: Session, chosen: Selection) -> Answer:
+    from ostinato.cli.selecting import filter_of
+    from ostinato.control.queries import count_instances
+
+    where = await filter_of(session, chosen)
+    return _count_answer(await count_instances(session.store, where, limit=_COUNT_MAX))
+
+
+def _count_answer(counts: InstanceCounts) -> Answer:
+    from ostinato.cli.output import table_lines
+    from ostinato.cli.watching import Answer
+
+    total = sum(counts.by_state.values())
+    rows: list[tuple[str, int]] = [*sorted(counts.by_state.items()), ("all", total)]
+    return Answer(
+        data=lambda: {"by_state": counts.by_state, "exact": counts.exact},
+        lines=lambda width: table_lines(("STATE", "COUNT"), rows, empty="", width=width),
+        notes=[] if counts.exact else [f"there are more: counting ended at {total}"],
+    )
+
+
+async def _story(session: Session, instance_id: str, *, traceback: bool) -> Answer:
+    from ostinato.cli.output import safe
+    from ostinato.cli.watching import Answer
     from ostinato.control.explain import story
+    from ostinato.control.story_text import story_lines
+    from ostinato.core.states import TERMINAL_STATES
 
     instance, runs = await _instance_and_scheduler(session, instance_id)
     told = await story(session.store, instance_id, scheduler_runs=runs)
-    return instance, told, await session.store.history(instance_id)
+    history = await session.store.history(instance_id)
+
+    def data() -> object:
+        import msgspec
+
+        from ostinato.control.shapes.instance import story_shape
+
+        return msgspec.to_builtins(story_shape(instance, told, history=history))
+
+    return Answer(
+        data=data,
+        lines=lambda _: [safe(line) for line in story_lines(told, traceback=traceback)],
+        is_final=instance.state in TERMINAL_STATES,
+    )
 
 
 async def _instance_and_scheduler(session: Session, instance_id: str) -> tuple[Instance, bool]:
@@ -139,10 +213,3 @@ async def _instance_and_scheduler(session: Session, instance_id: str) -> tuple[I
         return instance, bool(await store.nodes())
     runs = await scheduler_is_running(store, clock=session.clock)
     return await get_instance(store, instance_id), runs
-
-
-async def _output(session: Session, instance_id: str) -> list[OutputChunk]:
-    from ostinato.control.queries import get_instance, read_output
-
-    await get_instance(session.store, instance_id)
-    return [chunk async for chunk in read_output(session.store, instance_id)]

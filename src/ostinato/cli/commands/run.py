@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import typer
 
 from ostinato.cli.commands.run_options import (
-    AppArgument,
     AppOption,
+    AppsArgument,
     AsyncSlotsOption,
     AuthorityOption,
     BindOption,
@@ -20,6 +22,8 @@ from ostinato.cli.commands.run_options import (
     LogFormatOption,
     LogLevelOption,
     NameOption,
+    NoReloadOption,
+    ReloadDirOption,
     RetentionOtherOption,
     RetentionSuccessOption,
     RoutingOption,
@@ -30,11 +34,16 @@ from ostinato.cli.commands.run_options import (
 )
 from ostinato.cli.options import DatabaseOption, JsonOption, settings_of, wants_json
 
+if TYPE_CHECKING:
+    from ostinato.settings import Settings
+
 
 def dev(
-    app: AppArgument,
     context: typer.Context,
+    apps: AppsArgument = None,
     *,
+    no_reload: NoReloadOption = False,
+    reload_dir: ReloadDirOption = None,
     bind: BindOption = None,
     data_dir: DataDirOption = None,
     slots: SlotsOption = None,
@@ -46,16 +55,10 @@ def dev(
     database: DatabaseOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Run scheduler, worker and metrics for APP in one command, until Ctrl-C."""
-    import logging
-
-    from ostinato.assembly import run_dev
-    from ostinato.cli.running import announce_dev, require_app, run_until_signal
-    from ostinato.observe.logs import LogHook
-
+    """Run scheduler, worker and API for APP in one command, until Ctrl-C, with files as they change."""
     settings = settings_of(
         context,
-        app=app,
+        app=",".join(apps) if apps else None,
         bind=bind,
         data_dir=data_dir,
         slots=slots,
@@ -66,13 +69,49 @@ def dev(
         log_format=log_format,
         database=database,
     )
-    require_app(settings.app, field="APP")
-    on_ready = announce_dev(settings, in_json=wants_json(context, as_json=as_json))
-    # Whoever watches a terminal wants to see successes too.
-    log_hook = LogHook(routine_level=logging.INFO)
-    run_until_signal(
-        settings, run_dev(settings, on_ready=on_ready, log_hook=log_hook), service_name="ostinato-dev"
+    if apps:
+        settings.sources["app"] = "APP"
+    _run_dev(
+        settings,
+        reload_dirs=None if no_reload else (reload_dir or []),
+        in_json=wants_json(context, as_json=as_json),
     )
+
+
+def _run_dev(settings: Settings, *, reload_dirs: list[str] | None, in_json: bool) -> None:
+    """`reload_dirs` None: nothing is watched."""
+    import logging
+
+    from ostinato.cli import reload
+    from ostinato.cli.running import announce_dev, require_app, require_folder, run_until_signal
+    from ostinato.dev_assembly import run_dev
+    from ostinato.dev_sources import DevSources
+    from ostinato.errors import UserError
+    from ostinato.observe.logs import LogHook
+
+    field = settings.source("app")
+    names = [name for name in settings.app.split(",") if name]
+    if not names:
+        raise UserError("INVALID_APP", "no app is given", field=field, hint="such as: ostinato dev tasks.py")
+    documents = [name for name in names if reload.is_document(name)]
+    app = ",".join(name for name in names if name not in documents)
+    require_app(app, field=field)
+    for folder in reload_dirs or []:
+        require_folder(folder, field="--reload-dir")
+    watches = []
+    if reload_dirs is not None:
+        watches = reload.watches(
+            app=app, documents=documents, folders=reload_dirs, data_dir=settings.data_dir
+        )
+    work = run_dev(
+        settings,
+        DevSources(app=app, read_documents=reload.document_reader(documents), watches=watches),
+        on_ready=announce_dev(settings, shown=", ".join(names), reloads=bool(watches), in_json=in_json),
+        # Whoever watches a terminal wants to see successes too.
+        log_hook=LogHook(routine_level=logging.INFO),
+        teller=reload.Teller(in_json=in_json, namespace=settings.namespace),
+    )
+    run_until_signal(settings, work, service_name="ostinato-dev")
 
 
 def scheduler(
@@ -153,5 +192,5 @@ def worker(
         log_format=log_format,
     )
     if len(settings.app.split(",")) == 1:  # of several apps, those that can be imported are run
-        require_app(settings.app, field="--app")
+        require_app(settings.app, field=settings.source("app"))
     run_until_signal(settings, run_worker(settings), service_name="ostinato-worker")

@@ -6,10 +6,23 @@ from typing import Annotated
 
 import typer
 
-AppArgument = Annotated[
-    str, typer.Argument(metavar="APP", help="module:attribute, path/file.py or path/file.py:attribute.")
+AppsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="APP…",
+        help="module:attribute, path/file.py, path/file.py:attribute, a tasks.yaml or a folder of them.",
+    ),
 ]
-AppOption = Annotated[str | None, typer.Option("--app", metavar="APP", help="As the argument of dev.")]
+NoReloadOption = Annotated[
+    bool, typer.Option("--no-reload", help="Go on with the code and documents as they are at the start.")
+]
+ReloadDirOption = Annotated[
+    list[str] | None,
+    typer.Option("--reload-dir", metavar="DIR", help="Watch the code in DIR too; may be repeated."),
+]
+AppOption = Annotated[
+    str | None, typer.Option("--app", metavar="APP", help="As the arguments of dev, but no documents.")
+]
 BindOption = Annotated[
     str | None, typer.Option("--bind", metavar="HOST:PORT", help="Address of health and metrics.")
 ]

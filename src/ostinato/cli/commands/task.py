@@ -6,53 +6,69 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ostinato.cli.options import DatabaseOption, JsonOption, NamespaceOption, settings_of, wants_json
-from ostinato.cli.output import print_facts, print_json, print_table, safe, say
+from ostinato.cli import completing
+from ostinato.cli.options import (
+    DatabaseOption,
+    IntervalOption,
+    JsonOption,
+    NamespaceOption,
+    WatchOption,
+    settings_of,
+    wants_json,
+)
+from ostinato.errors import UserError
 
 if TYPE_CHECKING:
     from ostinato.cli.session import Session
+    from ostinato.cli.watching import Answer
     from ostinato.core.definition import TaskRow
     from ostinato.store.batches import TriggerRow
 
 app = typer.Typer(
-    help="Tasks: list, show, trigger, pause, resume, disable, enable.",
+    help="Tasks: list, show, trigger, pause, resume, disable, enable, delete.",
     no_args_is_help=True,
     rich_markup_mode=None,
+    add_completion=False,
 )
 
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the task.")]
+NameArgument = Annotated[
+    str, typer.Argument(metavar="NAME", help="Name of the task.", autocompletion=completing.tasks)
+]
 
 
 @app.command("list")
 def list_tasks(
     context: typer.Context,
     *,
+    search: Annotated[
+        str, typer.Option("--search", metavar="TEXT", help="Only whose name holds this, in any case.")
+    ] = "",
+    limit: Annotated[
+        int | None, typer.Option("--limit", metavar="N", help="At most so many; all if left out.")
+    ] = None,
+    watch: WatchOption = False,
+    interval: IntervalOption = None,
     database: DatabaseOption = None,
     namespace: NamespaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """List the tasks of a namespace with their next fire."""
-    from ostinato.cli.session import in_session
-    from ostinato.cli.views import duration, runs, task_json, task_status
+    from ostinato.cli import watching
+    from ostinato.cli.session import known_namespaces
 
-    found = in_session(settings_of(context, database=database, namespace=namespace), _all_tasks)
-    if wants_json(context, as_json=as_json):
-        print_json([task_json(row, triggers) for row, triggers in found])
-        return
-    print_table(
-        ("NAME", "VERSION", "STATUS", "NEXT FIRE", "TIMEOUT", "RUNS"),
-        [
-            (
-                row.ref.name,
-                row.version,
-                task_status(row),
-                _next_fire(row, triggers),
-                duration(row.definition.timeout_us),
-                runs(row),
-            )
-            for row, triggers in found
-        ],
-        empty="There are no tasks in this namespace.",
+    if limit is not None and limit < 1:
+        raise UserError("INVALID_VALUE", f"{limit} is less than 1", field="limit")
+
+    async def look(session: Session) -> Answer:
+        found = await _tasks(session, search=search, limit=limit)
+        return _listed(found, remarks=[] if found or search else await known_namespaces(session))
+
+    watching.show(
+        settings_of(context, database=database, namespace=namespace),
+        look,
+        in_json=wants_json(context, as_json=as_json),
+        watch=watch,
+        interval=interval,
     )
 
 
@@ -61,34 +77,71 @@ def show(
     name: NameArgument,
     context: typer.Context,
     *,
+    watch: WatchOption = False,
+    interval: IntervalOption = None,
     database: DatabaseOption = None,
     namespace: NamespaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show one task: what it runs, when, and its retry policy with every default filled in."""
-    from ostinato.cli.session import in_session
-    from ostinato.cli.views import task_json
+    """Show one task: how it stands, when it fires, its whole retry policy, its definition."""
+    from ostinato.cli import watching
 
-    settings = settings_of(context, database=database, namespace=namespace)
-    row, triggers = in_session(settings, lambda session: _one_task(session, name))
-    if wants_json(context, as_json=as_json):
-        print_json(task_json(row, triggers))
-    else:
-        _show_task(row, triggers)
+    async def look(session: Session) -> Answer:
+        return _shown(*await _one_task(session, name))
 
-
-def _next_fire(row: TaskRow, triggers: list[TriggerRow]) -> str:
-    from ostinato.cli.views import shown_instant
-
-    if row.paused or row.disabled or not triggers:
-        return "-"  # what is planned is not made up later
-    return shown_instant(triggers[0].next_us) or "-"
+    watching.show(
+        settings_of(context, database=database, namespace=namespace),
+        look,
+        in_json=wants_json(context, as_json=as_json),
+        watch=watch,
+        interval=interval,
+    )
 
 
-async def _all_tasks(session: Session) -> list[tuple[TaskRow, list[TriggerRow]]]:
+def _listed(found: list[tuple[TaskRow, list[TriggerRow]]], *, remarks: list[str]) -> Answer:
+    from ostinato.cli.output import table_lines
+    from ostinato.cli.views import TASK_COLUMNS, task_cells
+    from ostinato.cli.watching import Answer
+
+    def data() -> object:
+        import msgspec
+
+        from ostinato.control.shapes.task import task_shape
+
+        return [msgspec.to_builtins(task_shape(row, triggers)) for row, triggers in found]
+
+    return Answer(
+        data=data,
+        lines=lambda width: table_lines(
+            TASK_COLUMNS,
+            [task_cells(row, triggers) for row, triggers in found],
+            empty="There are no such tasks in this namespace.",
+            width=width,
+        ),
+        notes=remarks,
+    )
+
+
+def _shown(row: TaskRow, triggers: list[TriggerRow]) -> Answer:
+    from ostinato.cli.views import task_lines
+    from ostinato.cli.watching import Answer
+
+    def data() -> object:
+        import msgspec
+
+        from ostinato.control.shapes.task import task_shape
+
+        return msgspec.to_builtins(task_shape(row, triggers))
+
+    return Answer(data=data, lines=lambda _: list(task_lines(row, triggers)))
+
+
+async def _tasks(
+    session: Session, *, search: str, limit: int | None
+) -> list[tuple[TaskRow, list[TriggerRow]]]:
     from ostinato.control.queries import list_tasks, task_triggers
 
-    rows = await list_tasks(session.store, session.settings.namespace)
+    rows = await list_tasks(session.store, session.settings.namespace, limit=limit, search=search)
     return [(row, await task_triggers(session.store, row.ref)) for row in rows]
 
 
@@ -97,36 +150,3 @@ async def _one_task(session: Session, name: str) -> tuple[TaskRow, list[TriggerR
 
     row = await get_task(session.store, session.ref(name))
     return row, await task_triggers(session.store, row.ref)
-
-
-def _show_task(row: TaskRow, triggers: list[TriggerRow]) -> None:
-    from ostinato.cli.views import duration, instant, runs, task_status
-    from ostinato.core.retry.policy import policy_to_dict
-    from ostinato.core.schedule.trigger import describe_trigger
-
-    definition = row.definition
-    switching = "" if row.scheduled_version == row.version else f" (triggers still {row.scheduled_version})"
-    print_facts(
-        [
-            ("task", row.ref),
-            ("description", definition.description),
-            ("status", task_status(row)),
-            ("version", f"{row.version}{switching}"),
-            ("runs", runs(row)),
-            ("timeout", duration(definition.timeout_us)),
-            ("overlap", definition.overlap or "forbid for fires, allow for submissions"),
-            ("priority", definition.priority),
-            ("labels", ", ".join(f"{name}={value}" for name, value in definition.labels.items())),
-            *(("retry " + name, _plain(value)) for name, value in policy_to_dict(definition.retry).items()),
-        ]
-    )
-    for trigger in triggers:
-        upcoming = instant(trigger.next_us)
-        say(
-            f"trigger: {safe(describe_trigger(trigger.spec))}, "
-            + (f"next {upcoming}" if upcoming else "no further fire")
-        )
-
-
-def _plain(value: object) -> object:
-    return ", ".join(map(str, value)) if isinstance(value, list) else value

@@ -1,4 +1,4 @@
-"""``ostinato task trigger``, ``pause``, ``resume``, ``disable``, ``enable``: what people do to a task."""
+"""``ostinato task pause``, ``resume``, ``disable``, ``enable`` and ``delete``: what people do to a task."""
 
 from __future__ import annotations
 
@@ -6,70 +6,28 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ostinato.cli.commands.task import NameArgument
-from ostinato.cli.options import DatabaseOption, JsonOption, NamespaceOption, settings_of, wants_json
-from ostinato.cli.output import note, print_json, safe, say
+from ostinato.cli import completing
+from ostinato.cli.commands.task import NameArgument, app
+from ostinato.cli.options import (
+    DatabaseOption,
+    JsonOption,
+    NamespaceOption,
+    YesOption,
+    settings_of,
+    wants_json,
+)
+from ostinato.cli.output import print_json, safe, say
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ostinato.cli.session import Session
     from ostinato.control.pause import FlagVerb
-    from ostinato.store.batches import SubmitReceipt
-
-app = typer.Typer()
+    from ostinato.settings import Settings
 
 _DONE = {"pause": "paused", "resume": "resumed", "disable": "disabled", "enable": "enabled"}
-
-
-@app.command("trigger")
-def trigger_task(
-    name: NameArgument,
-    context: typer.Context,
-    *,
-    payload: Annotated[
-        str, typer.Option("--payload", metavar="JSON", help="Arguments, as a JSON object.")
-    ] = "{}",
-    key: Annotated[
-        str, typer.Option("--key", help="Idempotency key: an equal request makes no second instance.")
-    ] = "",
-    priority: Annotated[
-        int | None, typer.Option("--priority", help="0 to 9, higher first; the task's if left out.")
-    ] = None,
-    wait: Annotated[
-        bool, typer.Option("--wait", help="Wait for the end; exit code 1 unless success.")
-    ] = False,
-    database: DatabaseOption = None,
-    namespace: NamespaceOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Run a task now."""
-    from ostinato.cli.session import in_session, user_name
-    from ostinato.cli.waiting import follow_to_end
-    from ostinato.control.trigger import trigger
-
-    settings = settings_of(context, database=database, namespace=namespace)
-
-    async def start(session: Session) -> SubmitReceipt:
-        return await trigger(
-            session.store,
-            session.ref(name),
-            now_us=await session.store.now_us(),
-            rng=session.rng,
-            by=user_name(),
-            payload=payload.encode("utf-8", "surrogatepass"),
-            key=key,
-            priority=priority,
-        )
-
-    receipt = in_session(settings, start)
-    in_json = wants_json(context, as_json=as_json)
-    if wait:
-        follow_to_end(settings, receipt.instance_id, in_json=in_json)
-    elif in_json:
-        print_json({"instance_id": receipt.instance_id, "created": receipt.created})
-    else:
-        say(receipt.instance_id)
-        if not receipt.created:
-            note(f"the key {key!r} is live: this instance existed before")
+#: Instances that are counted for the question before a delete.
+_COUNT_MAX = 100_000
 
 
 @app.command()
@@ -145,3 +103,81 @@ def _set_flag(
         print_json({"namespace": settings.namespace, "task": name, "done": _DONE[verb]})
     else:
         say(f"{settings.namespace}/{safe(name)} is {_DONE[verb]}")
+
+
+@app.command()
+def delete(
+    names: Annotated[
+        list[str],
+        typer.Argument(metavar="NAME...", help="Names of the tasks.", autocompletion=completing.tasks),
+    ],
+    context: typer.Context,
+    *,
+    yes: YesOption = False,
+    database: DatabaseOption = None,
+    namespace: NamespaceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Delete tasks: what waits is cancelled, what runs goes on to its end and is not retried."""
+    from ostinato.cli.confirming import confirm
+    from ostinato.cli.session import in_session
+
+    settings = settings_of(context, database=database, namespace=namespace)
+    unique = list(dict.fromkeys(names))
+    question = in_session(settings, lambda session: _consequence(session, unique))
+    if not confirm(question, yes=yes):
+        raise typer.Exit(1)
+    _delete(settings, unique, in_json=wants_json(context, as_json=as_json))
+
+
+async def _consequence(session: Session, names: Sequence[str]) -> str:
+    """What deleting would do, counted now; raises ``TASK_NOT_FOUND`` before anything is asked."""
+    from ostinato.control.queries import count_instances, get_task
+    from ostinato.core.states import LIVE_STATES, State
+    from ostinato.store.batches import InstanceFilter
+
+    waiting = running = 0
+    is_exact = True
+    live = tuple(sorted(LIVE_STATES))
+    for name in names:
+        row = await get_task(session.store, session.ref(name))
+        where = InstanceFilter(namespace=row.ref.namespace, task=row.ref.name, states=live)
+        counts = await count_instances(session.store, where, limit=_COUNT_MAX)
+        found_running = counts.by_state.get(State.RUNNING, 0)
+        running += found_running
+        waiting += sum(counts.by_state.values()) - found_running
+        is_exact = is_exact and counts.exact
+    what = f"task {session.ref(names[0])}" if len(names) == 1 else f"{len(names)} tasks ({', '.join(names)})"
+    least = "" if is_exact else "at least "
+    return (
+        f"delete {what}, with {least}{waiting} waiting instance{_plural(waiting)} to be cancelled "
+        f"and {running} running to go on to {'its' if running == 1 else 'their'} end"
+    )
+
+
+def _plural(count: int) -> str:
+    return "" if count == 1 else "s"
+
+
+def _delete(settings: Settings, names: Sequence[str], *, in_json: bool) -> None:
+    """Delete one after the other; what was deleted before one that fails is shown all the same."""
+    from ostinato.cli.session import in_session
+    from ostinato.control.delete import delete_task
+
+    deleted: list[str] = []
+
+    async def delete_all(session: Session) -> None:
+        for name in names:
+            await delete_task(session.store, session.ref(name), asker=session.asker)
+            deleted.append(name)
+
+    try:
+        in_session(settings, delete_all)
+    finally:
+        if in_json:
+            print_json(
+                [{"namespace": settings.namespace, "task": name, "done": "deleted"} for name in deleted]
+            )
+        else:
+            for name in deleted:
+                say(f"{settings.namespace}/{safe(name)} is deleted")

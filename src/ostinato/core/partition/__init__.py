@@ -11,7 +11,7 @@ taken: a row that no longer matched, or whose partition was lost, never happened
 * ``ended``: attempts have ended, been lost, or come back unstarted
 * ``fire``: triggers are due
 * ``switch``: a new version of a definition comes into force
-* ``request``: somebody asks for a cancel, a replay, a pause
+* ``request``: somebody asks for a cancel, a replay, a pause, a deletion
 * ``expire``: waiting instances that can no longer start in time
 
 The memory of an owner is its running attempts; everything that waits is in the database alone.

@@ -24,23 +24,45 @@ from ostinato.core.states import State, require_move
 
 
 def end_attempt(
-    attempt: RunningAttempt, outcome: Outcome, *, now_us: int, rng: Random, into: Effects
+    attempt: RunningAttempt,
+    outcome: Outcome,
+    *,
+    now_us: int,
+    rng: Random,
+    into: Effects,
+    withdrawn: str = "",
 ) -> None:
-    """An outcome that names exactly the running attempt (I6)."""
+    """An outcome that names exactly the running attempt (I6).
+
+    `withdrawn` says why nothing more is started for its task (deleted, disabled): then a success counts, and
+    anything else is final. Empty: the policy decides.
+    """
     outcome = checked(outcome, attempt, now_us=now_us)
-    if outcome.unstarted_reason:
-        failure = safe_failure("REFUSED", f"refused before the start: {outcome.unstarted_reason}")
-        _end_badly(attempt, failure, outcome=outcome, now_us=now_us, rng=rng, into=into)
-    elif outcome.failure is not None:
-        _end_badly(attempt, _safe(outcome.failure), outcome=outcome, now_us=now_us, rng=rng, into=into)
-    else:
+    if outcome.failure is None and not outcome.unstarted_reason:
         _end_well(attempt, outcome, into=into)
+        return
+    if outcome.unstarted_reason or outcome.failure is None:
+        failure = safe_failure("REFUSED", f"refused before the start: {outcome.unstarted_reason}")
+    else:
+        failure = _safe(outcome.failure)
+    decision = _decide(attempt, failure, now_us=now_us, rng=rng, withdrawn=withdrawn)
+    _end_badly(attempt, failure, outcome=outcome, decision=decision, into=into)
 
 
 def lose_attempt(
-    attempt: RunningAttempt, *, code: str, message: str, now_us: int, rng: Random, into: Effects
+    attempt: RunningAttempt,
+    *,
+    code: str,
+    message: str,
+    now_us: int,
+    rng: Random,
+    into: Effects,
+    withdrawn: str = "",
 ) -> None:
-    """Nobody will report this attempt: its worker is gone, or never acknowledged it."""
+    """Nobody will report this attempt: its worker is gone, or never acknowledged it.
+
+    `withdrawn` as in `end_attempt`.
+    """
     outcome = Outcome(
         instance_id=attempt.instance_id,
         attempt=attempt.attempt,
@@ -49,7 +71,8 @@ def lose_attempt(
         finished_us=now_us,
     )
     failure = safe_failure(code, message, category="lost")
-    _end_badly(attempt, failure, outcome=outcome, now_us=now_us, rng=rng, into=into)
+    decision = _decide(attempt, failure, now_us=now_us, rng=rng, withdrawn=withdrawn)
+    _end_badly(attempt, failure, outcome=outcome, decision=decision, into=into)
 
 
 def refuse_outcome(outcome: Outcome, instance: Instance | None, *, now_us: int, into: Effects) -> None:
@@ -127,11 +150,16 @@ class _Decision(NamedTuple):
     expires_us: int | None = None
 
 
-def _decide(attempt: RunningAttempt, failure: Failure, *, now_us: int, rng: Random) -> _Decision:
-    if attempt.cancel_requested:
-        sentence = f"cancelled: {attempt.cancel_reason or 'asked for'}; the attempt ended with {failure.code}"
+def _decide(
+    attempt: RunningAttempt, failure: Failure, *, now_us: int, rng: Random, withdrawn: str
+) -> _Decision:
+    if attempt.cancel_requested or withdrawn:
+        rule, cause = "withdrawn", withdrawn
+        if attempt.cancel_requested:
+            rule, cause = "cancel", attempt.cancel_reason or "asked for"
+        sentence = f"cancelled: {cause}; the attempt ended with {failure.code}"
         return _Decision(
-            "cancel", State.CANCELLED, HistoryKind.CANCELLED, "cancel", sentence, attempt.counters, now_us
+            "cancel", State.CANCELLED, HistoryKind.CANCELLED, rule, sentence, attempt.counters, now_us
         )
     verdict = decide(attempt.definition.retry, failure, attempt.counters, now_us=now_us, rng=rng)
     if isinstance(verdict, RetryAt):
@@ -151,15 +179,8 @@ def _decide(attempt: RunningAttempt, failure: Failure, *, now_us: int, rng: Rand
 
 
 def _end_badly(
-    attempt: RunningAttempt,
-    failure: Failure,
-    *,
-    outcome: Outcome,
-    now_us: int,
-    rng: Random,
-    into: Effects,
+    attempt: RunningAttempt, failure: Failure, *, outcome: Outcome, decision: _Decision, into: Effects
 ) -> None:
-    decision = _decide(attempt, failure, now_us=now_us, rng=rng)
     state = decision.state
     require_move(decision.move, State.RUNNING, state, subject=attempt.instance_id)
     is_terminal = state is not State.RETRY_WAITING

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 import msgspec
 
-from ostinato.core.changes import Replay, Request, RequestAnswer, SetTaskFlags, TriggerRow
+from ostinato.core.changes import DeleteTask, Replay, Request, RequestAnswer, SetTaskFlags, TriggerRow
 from ostinato.core.definition import TaskDefinition, TaskRow
+from ostinato.core.failure.text import safe_text
 from ostinato.core.model import HistoryKind, HistoryRow, Instance
 from ostinato.core.partition.effects import Effects
 from ostinato.core.partition.expire import end_waiting
 from ostinato.core.partition.fire import request_cancel
 from ostinato.core.partition.switch import skip_to_now
 from ostinato.core.states import TERMINAL_STATES, WAITING_STATES, State, require_move
+
+Body = TypeVar("Body")
 
 
 class CancelBody(msgspec.Struct):
@@ -30,12 +34,21 @@ class ReplayBody(msgspec.Struct):
     payload: msgspec.Raw = msgspec.Raw(b"")
 
 
+class DrainBody(msgspec.Struct):
+    """Arguments of a drain."""
+
+    worker_id: str = ""
+    reason: str = ""
+
+
 def cancel(request: Request, instance: Instance | None, *, now_us: int, into: Effects) -> None:
     """Waiting ends at once; running is asked to end and becomes ``cancelled`` when its attempt has (C131)."""
     if instance is None:
         _answer_missing(request, now_us=now_us, into=into)
         return
-    body = msgspec.json.decode(request.body, type=CancelBody)
+    body = read_body(request, CancelBody, now_us=now_us, into=into)
+    if body is None:
+        return
     reason = body.reason or f"asked for by {request.by or 'a client'}"
     if instance.state is State.CANCELLED:
         _answer(request, "OK", "it was cancelled before", now_us=now_us, into=into)
@@ -71,12 +84,18 @@ def replay(
         message = f"instance {instance.id} is {instance.state}; only one that has ended can be replayed"
         _answer(request, "INSTANCE_NOT_TERMINAL", message, now_us=now_us, into=into)
         return
-    body = msgspec.json.decode(request.body, type=ReplayBody)
+    body = read_body(request, ReplayBody, now_us=now_us, into=into)
+    if body is None:
+        return
     version = task.version if body.latest and task is not None else instance.task_version
     definition = task.definition if body.latest and task is not None else pinned
-    if definition is None or (body.latest and task is None):
-        message = f"task {instance.ref} no longer exists"
+    if task is None or definition is None:
+        message = f"task {instance.ref} was deleted; apply it again, then replay its instances"
         _answer(request, "TASK_NOT_FOUND", message, now_us=now_us, into=into)
+        return
+    if task.disabled:
+        message = f"task {instance.ref} is disabled; enable it, then replay its instances"
+        _answer(request, "TASK_DISABLED", message, now_us=now_us, into=into)
         return
     require_move("replay", instance.state, State.PENDING, subject=instance.id)
     queue_us = definition.queue_timeout_us
@@ -136,14 +155,71 @@ def set_flags(
     if request.kind in ("resume", "enable"):
         skip_to_now(task.ref, list(triggers), now_us=now_us, into=into)
     if request.kind == "disable":
-        sentence = f"cancelled: task {task.ref} was disabled by {request.by or 'a client'}"
-        for instance in waiting:
-            if instance.state in WAITING_STATES or instance.state is State.BLOCKED:
-                end_waiting(
-                    instance, State.CANCELLED, sentence=sentence, now_us=now_us, into=into, by=request.by
-                )
+        _cancel_waiting(request, waiting, verb="disabled", now_us=now_us, into=into)
     if not more_waiting:
         _answer(request, "OK", f"task {task.ref}: {request.kind} is in force", now_us=now_us, into=into)
+
+
+def delete(
+    request: Request, task: TaskRow | None, *, waiting: Sequence[Instance], now_us: int, into: Effects
+) -> None:
+    """First nothing new may begin and what waits is cancelled, a batch at a time; then the task goes.
+
+    The request is answered when it is gone; until then it is found and carried on again. What runs goes on.
+    """
+    if task is None:
+        name = f"{request.namespace}/{request.task}"
+        _answer(request, "TASK_NOT_FOUND", f"task {name} does not exist", now_us=now_us, into=into)
+        return
+    if waiting or not task.disabled:
+        # Disabled for that long, so that what is decided meanwhile does not add to what waits.
+        into.batch.flags.append(
+            SetTaskFlags(
+                namespace=request.namespace, task=request.task, partition=request.partition, disabled=True
+            )
+        )
+        _cancel_waiting(request, waiting, verb="deleted", now_us=now_us, into=into)
+        return
+    into.batch.deletions.append(
+        DeleteTask(namespace=request.namespace, task=request.task, partition=request.partition)
+    )
+    _answer(request, "OK", f"task {task.ref} is deleted", now_us=now_us, into=into)
+
+
+def drain(request: Request, worker_id: str, *, worker_name: str | None, now_us: int, into: Effects) -> None:
+    """Answer for a worker that has been told to drain; without a name no such worker is connected."""
+    if worker_name is None:
+        message = f"worker {worker_id} is not connected"
+        _answer(request, "WORKER_NOT_FOUND", message, now_us=now_us, into=into)
+        return
+    message = f"worker {worker_name} drains: it takes no new work and ends once what it has has ended"
+    _answer(request, "OK", message, now_us=now_us, into=into)
+
+
+def refuse_unknown(request: Request, *, now_us: int, into: Effects) -> None:
+    """Answer a request of a kind that this release does not know."""
+    message = f"this scheduler does not know requests of kind {request.kind!a}"
+    _answer(request, "INVALID_VALUE", message, now_us=now_us, into=into)
+
+
+def read_body(request: Request, kind: type[Body], *, now_us: int, into: Effects) -> Body | None:
+    """The arguments; None if they cannot be read, which is answered: one must not stop the others."""
+    try:
+        return msgspec.json.decode(request.body, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        message = f"the arguments of the {request.kind} cannot be read: {error}"
+        _answer(request, "INVALID_VALUE", safe_text(message), now_us=now_us, into=into)
+        return None
+
+
+def _cancel_waiting(
+    request: Request, waiting: Sequence[Instance], *, verb: str, now_us: int, into: Effects
+) -> None:
+    name = f"{request.namespace}/{request.task}"
+    sentence = f"cancelled: task {name} was {verb} by {request.by or 'a client'}"
+    for instance in waiting:
+        if instance.state in WAITING_STATES or instance.state is State.BLOCKED:
+            end_waiting(instance, State.CANCELLED, sentence=sentence, now_us=now_us, into=into, by=request.by)
 
 
 def _answer_missing(request: Request, *, now_us: int, into: Effects) -> None:

@@ -1,19 +1,18 @@
-"""What anyone may do to the in-memory tables: submit, apply, filter; and retention."""
+"""What is done to the in-memory tables outside of commits: submit, apply, workers; and retention."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from itertools import islice
 
 import msgspec
 
-from ostinato.core.definition import TaskDefinition, TaskRow, encode_definition
+from ostinato.core.definition import Origin, TaskDefinition, TaskRef, TaskRow, encode_definition
 from ostinato.core.ids import partition_of
-from ostinato.core.model import Instance
-from ostinato.store.batches import ApplyReceipt, InstanceFilter, Submission, SubmitReceipt
+from ostinato.store.batches import ApplyReceipt, Submission, SubmitReceipt, WorkerRow
 from ostinato.store.memory.tables import KeyRow, Tables, fire_key
-from ostinato.store.rules import require_encodable
+from ostinato.store.rules import conflict_receipts, require_encodable
 
 
 def submit_one(tables: Tables, submission: Submission, *, now_us: int) -> SubmitReceipt:
@@ -35,22 +34,36 @@ def submit_one(tables: Tables, submission: Submission, *, now_us: int) -> Submit
     return SubmitReceipt(instance.id, created=True)
 
 
-def apply(tables: Tables, definitions: Sequence[TaskDefinition], *, now_us: int) -> list[ApplyReceipt]:
+def apply(
+    tables: Tables,
+    definitions: Sequence[TaskDefinition],
+    *,
+    now_us: int,
+    origin: Origin,
+    expected: Mapping[TaskRef, int],
+) -> list[ApplyReceipt]:
     for definition in definitions:
         require_encodable(definition)
-    return [_apply_one(tables, definition, now_us=now_us) for definition in definitions]
+    refs = [definition.ref for definition in definitions]
+    versions = {ref: tables.tasks[ref].version for ref in (*refs, *expected) if ref in tables.tasks}
+    conflicts = conflict_receipts(refs, versions, expected=expected)
+    if conflicts:
+        return conflicts
+    return [_apply_one(tables, definition, now_us=now_us, origin=origin) for definition in definitions]
 
 
-def _apply_one(tables: Tables, definition: TaskDefinition, *, now_us: int) -> ApplyReceipt:
+def _apply_one(tables: Tables, definition: TaskDefinition, *, now_us: int, origin: Origin) -> ApplyReceipt:
     ref = definition.ref
     task = tables.tasks.get(ref)
     if task is not None and encode_definition(task.definition) == encode_definition(definition):
         return ApplyReceipt(ref, task.version, "unchanged")
-    version = 1 + max((number for known, number in tables.definitions if known == ref), default=0)
+    # Versions of a deleted task go on: instances may pin them.
+    version = tables.newest_versions.get(ref, 0) + 1
+    tables.newest_versions[ref] = version
     tables.definitions[ref, version] = definition
     if task is not None:
         tables.tasks[ref] = msgspec.structs.replace(
-            task, definition=definition, version=version, updated_us=now_us
+            task, definition=definition, version=version, updated_us=now_us, origin=origin
         )
         return ApplyReceipt(ref, version, "changed")
     tables.tasks[ref] = TaskRow(
@@ -62,17 +75,19 @@ def _apply_one(tables: Tables, definition: TaskDefinition, *, now_us: int) -> Ap
         scheduled_version=0,
         created_us=now_us,
         updated_us=now_us,
+        origin=origin,
     )
     return ApplyReceipt(ref, version, "created")
 
 
-def matches(instance: Instance, where: InstanceFilter) -> bool:
-    return (
-        (where.namespace is None or instance.namespace == where.namespace)
-        and (where.task is None or instance.task == where.task)
-        and (not where.states or instance.state in where.states)
-        and (where.key is None or instance.key == where.key)
-    )
+def record_workers(tables: Tables, rows: Sequence[WorkerRow], *, gone_before_us: int) -> None:
+    for row in rows:
+        tables.workers[row.worker_id, row.node_id] = row
+    for key, row in list(tables.workers.items()):
+        if row.node_id not in tables.nodes:
+            tables.workers[key] = row = msgspec.structs.replace(row, state="gone")
+        if row.state == "gone" and row.seen_us < gone_before_us:
+            del tables.workers[key]
 
 
 def delete_finished(tables: Tables, *, success_before_us: int, other_before_us: int, limit: int) -> int:

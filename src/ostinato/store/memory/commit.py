@@ -7,7 +7,7 @@ from copy import copy
 import msgspec
 
 from ostinato.core.definition import TaskRef
-from ostinato.store.batches import CommitBatch, CommitReport, SwitchVersion
+from ostinato.store.batches import CommitBatch, CommitReport, DeleteTask, SetTaskFlags, SwitchVersion
 from ostinato.store.memory.moves import apply_move, is_expected
 from ostinato.store.memory.tables import Tables, fire_key
 from ostinato.store.rules import Move, birth_problem, data_problem, move_problem, moves_of
@@ -42,6 +42,10 @@ class _Transaction:
             if self._writable(switch.partition, f"{switch.namespace}/{switch.task}"):
                 self._switch(switch)
         self._set_flags()
+        # Last, so that nothing of the same batch puts a trigger of the task in force again.
+        for deletion in self.batch.deletions:
+            if self._writable(deletion.partition, f"{deletion.namespace}/{deletion.task}"):
+                self._delete(deletion)
         return CommitReport(frozenset(self.lost), frozenset(self.unmatched), self.rejected)
 
     def _writable(self, partition: int, *names: str) -> bool:
@@ -71,6 +75,9 @@ class _Transaction:
             problems = (data_problem(trigger) for trigger in switch.triggers)
             name = f"{switch.namespace}/{switch.task}"
             self._reject(switch.partition, name, problem=next(filter(None, problems), None))
+        told: list[SetTaskFlags | DeleteTask] = [*batch.flags, *batch.deletions]
+        for change in told:
+            self._reject(change.partition, f"{change.namespace}/{change.task}", problem=data_problem(change))
 
     def _reject(self, partition: int, name: str, *, problem: str | None) -> None:
         if problem is not None and partition in self.proven:
@@ -151,10 +158,21 @@ class _Transaction:
     def _set_flags(self) -> None:
         for flags in self.batch.flags:
             task = self.tables.tasks.get(TaskRef(flags.namespace, flags.task))
-            if not self._writable(flags.partition) or task is None or task.partition != flags.partition:
+            name = f"{flags.namespace}/{flags.task}"
+            if not self._writable(flags.partition, name) or task is None or task.partition != flags.partition:
                 continue
             self.tables.tasks[task.ref] = msgspec.structs.replace(
                 task,
                 paused=task.paused if flags.paused is None else flags.paused,
                 disabled=task.disabled if flags.disabled is None else flags.disabled,
             )
+
+    def _delete(self, deletion: DeleteTask) -> None:
+        ref = TaskRef(deletion.namespace, deletion.task)
+        task = self.tables.tasks.get(ref)
+        if task is None or task.partition != deletion.partition:
+            return
+        del self.tables.tasks[ref]
+        for trigger in list(self.tables.triggers.values()):
+            if trigger.ref == ref:
+                del self.tables.triggers[trigger.id]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from itertools import islice
 
 import msgspec
 
 from ostinato.clock import Clock
-from ostinato.core.definition import TaskDefinition, TaskRef, TaskRow
+from ostinato.core.definition import Origin, TaskDefinition, TaskRef, TaskRow
 from ostinato.core.model import HistoryRow, Instance, OutputChunk
 from ostinato.core.states import Hold
 from ostinato.store.batches import (
@@ -20,6 +20,7 @@ from ostinato.store.batches import (
     FoundTriggers,
     FoundWork,
     HeldQuery,
+    InstanceCounts,
     InstanceFilter,
     InstancePage,
     NodeRow,
@@ -29,11 +30,13 @@ from ostinato.store.batches import (
     Submission,
     SubmitReceipt,
     TriggerRow,
+    WorkerRow,
 )
 from ostinato.store.changes import ChangeSignal
-from ostinato.store.memory import anyone, work
+from ostinato.store.memory import anyone, lists, work
 from ostinato.store.memory.commit import commit
-from ostinato.store.memory.tables import Tables, without_payload
+from ostinato.store.memory.tables import Tables
+from ostinato.store.paging import fold, require_filter
 from ostinato.store.protocol import Capabilities
 from ostinato.store.rules import require_bounded, require_partition, require_storable
 
@@ -164,6 +167,11 @@ class MemoryStore:
             self._tables, success_before_us=success_before_us, other_before_us=other_before_us, limit=limit
         )
 
+    async def record_workers(self, rows: Sequence[WorkerRow], *, gone_before_us: int) -> None:
+        for row in rows:
+            require_storable(row)
+        anyone.record_workers(self._tables, rows, gone_before_us=gone_before_us)
+
     # ── anyone ───────────────────────────────────────────────────────────────────────────────────────
 
     async def submit(self, submissions: Sequence[Submission]) -> list[SubmitReceipt]:
@@ -176,19 +184,17 @@ class MemoryStore:
             self._changes.notify()
         return receipts
 
-    async def apply(self, definitions: Sequence[TaskDefinition], *, now_us: int) -> list[ApplyReceipt]:
-        receipts = anyone.apply(self._tables, definitions, now_us=now_us)
+    async def apply(
+        self,
+        definitions: Sequence[TaskDefinition],
+        *,
+        now_us: int,
+        origin: Origin = "app",
+        expected: Mapping[TaskRef, int] = {},
+    ) -> list[ApplyReceipt]:
+        receipts = anyone.apply(self._tables, definitions, now_us=now_us, origin=origin, expected=expected)
         self._changes.notify()
         return receipts
-
-    async def delete_task(self, ref: TaskRef) -> bool:
-        if self._tables.tasks.pop(ref, None) is None:
-            return False
-        for trigger in list(self._tables.triggers.values()):
-            if trigger.ref == ref:
-                del self._tables.triggers[trigger.id]
-        self._changes.notify()
-        return True
 
     async def load_definitions(
         self, versions: Sequence[tuple[TaskRef, int]]
@@ -199,13 +205,26 @@ class MemoryStore:
     async def get_tasks(self, refs: Sequence[TaskRef]) -> dict[TaskRef, TaskRow]:
         return {ref: self._tables.tasks[ref] for ref in refs if ref in self._tables.tasks}
 
-    async def list_tasks(self, namespace: str | None, *, after: TaskRef | None, limit: int) -> list[TaskRow]:
+    async def list_tasks(
+        self, namespace: str | None, *, after: TaskRef | None, limit: int, search: str = ""
+    ) -> list[TaskRow]:
+        wanted = fold(search)
         refs = sorted(
             ref
             for ref in self._tables.tasks
-            if (namespace is None or ref.namespace == namespace) and (after is None or ref > after)
+            if (namespace is None or ref.namespace == namespace)
+            and (after is None or ref > after)
+            and wanted in fold(ref.name)
         )
         return [self._tables.tasks[ref] for ref in refs[:limit]]
+
+    async def namespaces(self, *, limit: int) -> list[str]:
+        return sorted({ref.namespace for ref in self._tables.tasks})[:limit]
+
+    async def workers(self) -> list[WorkerRow]:
+        return sorted(
+            self._tables.workers.values(), key=lambda row: (row.worker_name, row.worker_id, row.node_id)
+        )
 
     async def add_requests(self, requests: Sequence[Request]) -> None:
         for request in requests:
@@ -226,26 +245,18 @@ class MemoryStore:
         return {identifier: copy(known[identifier]) for identifier in ids if identifier in known}
 
     async def list_instances(self, where: InstanceFilter, *, cursor: str | None, limit: int) -> InstancePage:
-        found = list(islice(self._matching(where, before_id=cursor), limit + 1))
-        return InstancePage(
-            instances=[without_payload(instance) for instance in found[:limit]],
-            cursor=found[limit - 1].id if len(found) > limit else None,
-        )
+        require_filter(where)
+        return lists.list_instances(self._tables, where, cursor=cursor, limit=limit)
 
-    def _matching(self, where: InstanceFilter, *, before_id: str | None) -> Iterator[Instance]:
-        for identifier in self._tables.by_id.before(before_id):
-            instance = self._tables.instances[identifier]
-            if anyone.matches(instance, where):
-                yield instance
+    async def count_instances(self, where: InstanceFilter, *, limit: int) -> InstanceCounts:
+        require_filter(where)
+        return lists.count_instances(self._tables, where, limit=limit)
 
-    async def count_instances(self, where: InstanceFilter) -> dict[str, int]:
-        counts: dict[str, int] = {}
-        for instance in self._matching(where, before_id=None):
-            counts[str(instance.state)] = counts.get(str(instance.state), 0) + 1
-        return dict(sorted(counts.items()))
-
-    async def history(self, instance_id: str) -> list[HistoryRow]:
-        return [copy(row) for row in self._tables.history.get(instance_id, [])]
+    async def history(
+        self, instance_id: str, *, after: int = 0, limit: int | None = None
+    ) -> list[HistoryRow]:
+        rows = self._tables.history.get(instance_id, [])
+        return [copy(row) for row in rows[after : None if limit is None else after + limit]]
 
     async def append_output(self, chunks: Sequence[OutputChunk]) -> None:
         """As the protocol says; output of an instance that has been deleted is dropped."""

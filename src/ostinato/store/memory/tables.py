@@ -10,7 +10,7 @@ import msgspec
 from ostinato.core.definition import TaskDefinition, TaskRef, TaskRow
 from ostinato.core.model import HistoryRow, Instance, OutputChunk
 from ostinato.core.states import LIVE_STATES, TERMINAL_STATES, WAITING_STATES, State
-from ostinato.store.batches import NodeRow, Proof, Request, RequestAnswer, TriggerRow
+from ostinato.store.batches import NodeRow, Proof, Request, RequestAnswer, TriggerRow, WorkerRow
 from ostinato.store.memory.ordered import OrderedKeys
 
 
@@ -27,9 +27,13 @@ class Tables:
 
     def __init__(self, partition_count: int) -> None:
         self.nodes: dict[str, NodeRow] = {}
+        #: By worker id and node id.
+        self.workers: dict[tuple[str, str], WorkerRow] = {}
         self.owners: list[Proof] = [Proof(number, "", 0) for number in range(partition_count)]
         self.tasks: dict[TaskRef, TaskRow] = {}
         self.definitions: dict[tuple[TaskRef, int], TaskDefinition] = {}
+        #: Of every task that ever was.
+        self.newest_versions: dict[TaskRef, int] = {}
         self.triggers: dict[str, TriggerRow] = {}
         self.requests: dict[str, Request] = {}
         self.open_requests: OrderedKeys[tuple[int, str]] = OrderedKeys()

@@ -24,7 +24,7 @@ from ostinato.store.sqlite.failures import DATA_ERRORS, safe_message
 from ostinato.store.sqlite.moves import move_rows
 from ostinato.store.sqlite.rows import history_values, instance_values
 from ostinato.store.sqlite.statements import Row, run_rows, statement
-from ostinato.store.sqlite.tasks import set_flags, switch_version
+from ostinato.store.sqlite.tasks import delete_task, set_flags, switch_version
 
 
 def commit(connection: sqlite3.Connection, batch: CommitBatch) -> CommitReport:
@@ -206,6 +206,9 @@ class _Writer:
             switch_version(self.connection, switch)
         for flags in self.batch.flags:
             set_flags(self.connection, flags)
+        # Last, so that nothing of the same batch puts a trigger of the task in force again.
+        for deletion in self.batch.deletions:
+            delete_task(self.connection, deletion)
         return self.unmatched
 
     def _write(self, name: str, rows: Sequence[Row], *, ids: Sequence[str]) -> None:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import stat
 from urllib.parse import quote
 
-from ostinato.errors import UserError, invariant
+from ostinato.errors import OstinatoError, UserError, invariant
 from ostinato.store.migrations import HEAD_REVISION
 from ostinato.store.sqlite.failures import translate, unusable
 
 #: ``PRAGMA application_id`` of our files: the letters OSTI.
 APPLICATION_ID = 0x4F535449
 
+#: How every SQLite database begins.
+_BEGINNING = b"SQLite format 3\0"
 #: ``UPDATE … FROM`` came with it.
 _SQLITE_MIN = (3, 33, 0)
 _BUSY_TIMEOUT_SHARE = 0.8
@@ -32,7 +35,7 @@ def connect(path: str, *, deadline_us: int, read_only: bool) -> sqlite3.Connecti
         )
     mode = "rw" if read_only or os.path.exists(path) else "rwc"
     connection = sqlite3.connect(
-        f"file:{quote(os.path.abspath(path))}?mode={mode}",
+        file_uri(path, mode=mode),
         uri=True,
         isolation_level=None,
         check_same_thread=False,
@@ -48,16 +51,28 @@ def connect(path: str, *, deadline_us: int, read_only: bool) -> sqlite3.Connecti
     return connection
 
 
+def file_uri(path: str, *, mode: str) -> str:
+    """SQLite's name of the file; the bytes of its name need not be UTF-8."""
+    return f"file:{quote(os.fsencode(os.path.abspath(path)))}?mode={mode}"
+
+
 def connect_writer(path: str, *, deadline_us: int, partition_count: int) -> sqlite3.Connection:
     """The writing connection of a database that is ours and has the newest schema, made if there was none.
 
-    Raises ``DATABASE_UNUSABLE``, ``SCHEMA_VERSION``, ``DATABASE_FULL``, ``DATABASE_UNAVAILABLE``.
+    Raises ``DATABASE_UNUSABLE``, ``SCHEMA_VERSION``, ``DATABASE_FULL``, ``DATABASE_UNAVAILABLE``, each with
+    the field ``database``.
     """
-    folder = os.path.dirname(os.path.abspath(path))
-    if not os.path.isdir(folder):
-        raise unusable(path, f"there is no folder {folder}", hint="create it first")
-    if os.path.isdir(path):
-        raise unusable(path, "it is a folder")
+    try:
+        return _connect_writer(path, deadline_us=deadline_us, partition_count=partition_count)
+    except OstinatoError as error:
+        error.field = error.field or "database"
+        raise
+
+
+def _connect_writer(path: str, *, deadline_us: int, partition_count: int) -> sqlite3.Connection:
+    why = why_unusable(path)
+    if why:
+        raise unusable(path, why)
     connection: sqlite3.Connection | None = None
     try:
         connection = connect(path, deadline_us=deadline_us, read_only=False)
@@ -71,6 +86,45 @@ def connect_writer(path: str, *, deadline_us: int, partition_count: int) -> sqli
             connection.close()
         raise
     return connection
+
+
+def why_unusable(path: str) -> str:
+    """What the file system says against a database at `path`, empty where nothing; none needs to be there.
+
+    SQLite itself would wait for ever for the other end of a pipe, write into a device, and name no reason.
+    """
+    folder = os.path.dirname(os.path.abspath(path))
+    if not os.path.isdir(folder):
+        return f"there is no folder {folder}"
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        # A link may lead elsewhere.
+        folder = os.path.dirname(os.path.realpath(path))
+        return "" if may_access(folder, os.W_OK | os.X_OK) else f"the folder {folder} cannot be written"
+    except OSError as error:
+        return f"the file cannot be opened: {error.strerror}"
+    if stat.S_ISDIR(mode):
+        return "it is a folder"
+    if not stat.S_ISREG(mode):
+        return "it is no regular file"
+    return _why_unusable_file(path)
+
+
+def _why_unusable_file(path: str) -> str:
+    if not may_access(path, os.R_OK):
+        return "the file cannot be read by this user"
+    with open(path, "rb") as file:
+        beginning = file.read(len(_BEGINNING))
+    # SQLite takes a file of one byte for an empty one and writes over it.
+    if beginning not in (b"", _BEGINNING):
+        return "the file is not a SQLite database"
+    return "" if may_access(path, os.W_OK) else "the file is read-only"
+
+
+def may_access(path: str, mode: int) -> bool:
+    """Whether this process may, as the user that it acts for."""
+    return os.access(path, mode, effective_ids=os.access in os.supports_effective_ids)
 
 
 def _prepare(connection: sqlite3.Connection, path: str, *, partition_count: int) -> None:
@@ -90,8 +144,8 @@ def _prepare(connection: sqlite3.Connection, path: str, *, partition_count: int)
 
 
 def stored_revision(connection: sqlite3.Connection, path: str) -> str:
-    """Revision of the schema in the file, empty for a file without tables; refuses what is not ours."""
-    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    """Revision of the schema in the file, empty for an empty file; refuses what is not ours."""
+    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
     (application_id,) = connection.execute("PRAGMA application_id").fetchone()
     if not tables and application_id == 0:
         return ""

@@ -85,6 +85,9 @@ def _has_room(path: str) -> bool:
     except OSError:
         # Not to be asked: then nothing says that it is full.
         return True
+    if disk.f_blocks == 0:
+        # Of no size at all, as /proc is: no room there is no fullness.
+        return True
     has_inodes = disk.f_favail > 0 or disk.f_files == 0
     return has_inodes and disk.f_bavail * disk.f_frsize >= _ROOM_BYTES
 

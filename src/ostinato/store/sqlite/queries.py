@@ -1,4 +1,4 @@
-"""What anyone reads and writes beside instances' births: lists, history, output, requests; and retention."""
+"""What anyone reads and writes beside births and lists: history, output, requests; and retention."""
 
 from __future__ import annotations
 
@@ -9,15 +9,12 @@ import msgspec
 
 from ostinato.core.failure.failure import Failure
 from ostinato.core.model import HistoryKind, HistoryRow, Instance, OutputChunk
-from ostinato.core.states import LIVE_STATES, State
-from ostinato.store.batches import InstanceFilter, InstancePage, Request, RequestAnswer
-from ostinato.store.sqlite.rows import read_brief, read_whole, row_numbers
+from ostinato.core.states import State
+from ostinato.store.batches import Request, RequestAnswer
+from ostinato.store.sqlite.rows import read_whole, row_numbers
 from ostinato.store.sqlite.statements import Row, run_rows
 
 _decode_failure = msgspec.json.Decoder(Failure).decode
-
-#: States that the index instance_state holds.
-_INDEXED_STATES = frozenset(State) - {State.PENDING, State.SUCCESS}
 
 
 def get_instances(connection: sqlite3.Connection, ids: Sequence[str]) -> dict[str, Instance]:
@@ -33,108 +30,19 @@ def get_instances(connection: sqlite3.Connection, ids: Sequence[str]) -> dict[st
     return {instance.id: instance for instance in instances}
 
 
-def list_instances(
-    connection: sqlite3.Connection, where: InstanceFilter, *, cursor: str | None, limit: int
-) -> InstancePage:
-    """Newest first is by id, which starts with the time of creation and needs no index beside the key."""
-    connection.execute("BEGIN")
-    # One query per rare state: each walks its own part of the index in the order of ids.
-    parts: tuple[tuple[State, ...], ...] = (where.states,)
-    if where.states and _INDEXED_STATES.issuperset(where.states):
-        parts = tuple((state,) for state in sorted(set(where.states)))
-    queries: list[str] = []
-    values: dict[str, object] = {"cursor": cursor, "limit": limit + 1}
-    for states in parts:
-        condition, bound = _condition(where, states)
-        values.update(bound)
-        before = "" if cursor is None else "AND id < :cursor"
-        queries.append(
-            f"SELECT * FROM (SELECT rowid AS row_number, id FROM instance WHERE {condition} {before}"
-            " ORDER BY id DESC LIMIT :limit)"
-        )
-    query = f"SELECT row_number FROM ({' UNION ALL '.join(queries)}) ORDER BY id DESC LIMIT :limit"
-    numbers = row_numbers(connection, query, parameters=values)
-    instances = read_brief(connection, numbers[:limit])
-    connection.commit()
-    return InstancePage(instances, instances[-1].id if len(numbers) > limit else None)
-
-
-def _condition(where: InstanceFilter, states: Sequence[State]) -> tuple[str, dict[str, object]]:
-    """Condition on ``instance``. A leading plus keeps SQLite from an index that would not give the order."""
-    terms = ["1"]
-    values: dict[str, object] = {}
-    by_task = where.namespace is not None and where.task is not None
-    if where.namespace is not None:
-        terms.append("namespace = :namespace" if by_task else "+namespace = :namespace")
-        values["namespace"] = where.namespace
-    if where.task is not None:
-        terms.append("task = :task")
-        values["task"] = where.task
-    if where.key is not None:
-        terms.append("key = :key AND key <> ''" if where.key else "key = :key")
-        values["key"] = where.key
-    if len(states) == 1 and states[0] in _INDEXED_STATES:
-        terms.append(f"state = '{states[0].value}' AND state <> 'pending' AND state <> 'success'")
-    elif states:
-        terms.append(f"+state IN ({', '.join(repr(state.value) for state in states)})")
-    return " AND ".join(terms), values
-
-
-def count_instances(connection: sqlite3.Connection, where: InstanceFilter) -> dict[str, int]:
-    connection.execute("BEGIN")
-    if where == InstanceFilter(states=where.states):
-        counts = _count_live(connection)
-        if not where.states or not LIVE_STATES.issuperset(where.states):
-            counts |= _count_finished(connection)
-        if where.states:
-            counts = {state: count for state, count in counts.items() if state in where.states}
-    else:
-        condition, values = _condition(where, where.states)
-        counts = dict(
-            connection.execute(
-                f"SELECT state, count(*) FROM instance WHERE {condition} GROUP BY state", values
-            )
-        )
-    connection.commit()
-    return {state: count for state, count in sorted(counts.items()) if count}
-
-
-def _count_finished(connection: sqlite3.Connection) -> dict[str, int]:
-    """From an index alone: no row is read."""
-    return dict(
-        connection.execute(
-            "SELECT state, count(*) FROM instance INDEXED BY instance_finished"
-            " WHERE finished_us IS NOT NULL GROUP BY state"
-        )
-    )
-
-
-def _count_live(connection: sqlite3.Connection) -> dict[str, int]:
-    """As `_count_finished`; its cost does not grow with what has ended."""
-    counts: dict[str, int] = {}
-    (live,) = connection.execute(
-        "SELECT count(*) FROM instance INDEXED BY instance_live WHERE finished_us IS NULL"
-    ).fetchone()
-    for state in (State.RUNNING, State.RETRY_WAITING, State.BLOCKED):
-        (counts[state.value],) = connection.execute(
-            "SELECT count(*) FROM instance INDEXED BY instance_state"
-            " WHERE state = ? AND state <> 'pending' AND state <> 'success'",
-            (state.value,),
-        ).fetchone()
-        live -= counts[state.value]
-    counts[State.PENDING.value] = live
-    return counts
-
-
 # ── history, output ───────────────────────────────────────────────────────────────────────────────────
 
 
-def history(connection: sqlite3.Connection, instance_id: str) -> list[HistoryRow]:
+def history(
+    connection: sqlite3.Connection, instance_id: str, *, after: int, limit: int | None
+) -> list[HistoryRow]:
     rows = connection.execute(
         "SELECT instance_id, partition, at_us, kind, sentence, generation, attempt, attempt_id, worker_name,"
         " code, category, started_us, due_us, by, unconditional, failure"
-        " FROM history WHERE instance_id = ? ORDER BY sequence",
-        (instance_id,),
+        # What is passed over is passed over in the index.
+        " FROM history WHERE sequence IN (SELECT sequence FROM history INDEXED BY history_instance"
+        " WHERE instance_id = ? ORDER BY sequence LIMIT ? OFFSET ?) ORDER BY sequence",
+        (instance_id, -1 if limit is None else limit, after),
     )
     return [
         HistoryRow(

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from ostinato.clock import Clock
-from ostinato.core.definition import TaskDefinition, TaskRef, TaskRow
+from ostinato.core.definition import Origin, TaskDefinition, TaskRef, TaskRow
 from ostinato.core.instants import MILLISECOND, SECOND
 from ostinato.core.model import HistoryRow, Instance, OutputChunk
 from ostinato.core.states import Hold
@@ -25,6 +25,7 @@ from ostinato.store.batches import (
     FoundTriggers,
     FoundWork,
     HeldQuery,
+    InstanceCounts,
     InstanceFilter,
     InstancePage,
     NodeRow,
@@ -34,11 +35,13 @@ from ostinato.store.batches import (
     Submission,
     SubmitReceipt,
     TriggerRow,
+    WorkerRow,
 )
 from ostinato.store.changes import ChangeSignal
+from ostinato.store.paging import fold, require_filter
 from ostinato.store.protocol import Capabilities
 from ostinato.store.rules import require_partition
-from ostinato.store.sqlite import ownership, queries, tasks, work
+from ostinato.store.sqlite import lists, ownership, queries, tasks, work, workers
 from ostinato.store.sqlite.commit import commit
 from ostinato.store.sqlite.database import connect, connect_writer
 from ostinato.store.sqlite.lane import Lane
@@ -254,6 +257,11 @@ class SqliteStore:
             ),
         )
 
+    async def record_workers(self, rows: Sequence[WorkerRow], *, gone_before_us: int) -> None:
+        await self._writer.run(
+            "recording workers", lambda c: workers.record_workers(c, rows, gone_before_us=gone_before_us)
+        )
+
     def _owned(self, partitions: Sequence[int], *, column: str = "partition") -> str:
         return owned(partitions, self._partition_count, column=column)
 
@@ -275,18 +283,27 @@ class SqliteStore:
         self._changes.notify()
         return receipts
 
-    async def apply(self, definitions: Sequence[TaskDefinition], *, now_us: int) -> list[ApplyReceipt]:
+    async def apply(
+        self,
+        definitions: Sequence[TaskDefinition],
+        *,
+        now_us: int,
+        origin: Origin = "app",
+        expected: Mapping[TaskRef, int] = {},
+    ) -> list[ApplyReceipt]:
         receipts = await self._writer.run(
             "applying definitions",
-            lambda c: tasks.apply(c, definitions, now_us=now_us, partition_count=self._partition_count),
+            lambda c: tasks.apply(
+                c,
+                definitions,
+                now_us=now_us,
+                origin=origin,
+                expected=expected,
+                partition_count=self._partition_count,
+            ),
         )
         self._changes.notify()
         return receipts
-
-    async def delete_task(self, ref: TaskRef) -> bool:
-        deleted = await self._writer.run("deleting a task", lambda c: tasks.delete_task(c, ref))
-        self._changes.notify()
-        return deleted
 
     async def load_definitions(
         self, versions: Sequence[tuple[TaskRef, int]]
@@ -296,10 +313,20 @@ class SqliteStore:
     async def get_tasks(self, refs: Sequence[TaskRef]) -> dict[TaskRef, TaskRow]:
         return await self._find("reading tasks", lambda c: tasks.get_tasks(c, refs))
 
-    async def list_tasks(self, namespace: str | None, *, after: TaskRef | None, limit: int) -> list[TaskRow]:
+    async def list_tasks(
+        self, namespace: str | None, *, after: TaskRef | None, limit: int, search: str = ""
+    ) -> list[TaskRow]:
+        wanted = fold(search)
         return await self._list(
-            "listing tasks", lambda c: tasks.list_tasks(c, namespace, after=after, limit=limit)
+            "listing tasks",
+            lambda c: tasks.list_tasks(c, namespace, after=after, limit=limit, search=wanted),
         )
+
+    async def namespaces(self, *, limit: int) -> list[str]:
+        return await self._list("listing namespaces", lambda c: tasks.namespaces(c, limit=limit))
+
+    async def workers(self) -> list[WorkerRow]:
+        return await self._list("listing workers", workers.workers)
 
     async def add_requests(self, requests: Sequence[Request]) -> None:
         for request in requests:
@@ -314,15 +341,21 @@ class SqliteStore:
         return await self._find("reading instances", lambda c: queries.get_instances(c, ids))
 
     async def list_instances(self, where: InstanceFilter, *, cursor: str | None, limit: int) -> InstancePage:
+        require_filter(where)
         return await self._list(
-            "listing instances", lambda c: queries.list_instances(c, where, cursor=cursor, limit=limit)
+            "listing instances", lambda c: lists.list_instances(c, where, cursor=cursor, limit=limit)
         )
 
-    async def count_instances(self, where: InstanceFilter) -> dict[str, int]:
-        return await self._list("counting instances", lambda c: queries.count_instances(c, where))
+    async def count_instances(self, where: InstanceFilter, *, limit: int) -> InstanceCounts:
+        require_filter(where)
+        return await self._list("counting instances", lambda c: lists.count_instances(c, where, limit=limit))
 
-    async def history(self, instance_id: str) -> list[HistoryRow]:
-        return await self._list("reading history", lambda c: queries.history(c, instance_id))
+    async def history(
+        self, instance_id: str, *, after: int = 0, limit: int | None = None
+    ) -> list[HistoryRow]:
+        return await self._list(
+            "reading history", lambda c: queries.history(c, instance_id, after=after, limit=limit)
+        )
 
     async def append_output(self, chunks: Sequence[OutputChunk]) -> None:
         """As the protocol says; output of an instance that has been deleted is dropped."""

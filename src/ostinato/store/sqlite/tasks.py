@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from ostinato.core.definition import TaskDefinition, TaskRef, TaskRow, decode_definition
+from ostinato.core.definition import Origin, TaskDefinition, TaskRef, TaskRow, decode_definition
 from ostinato.core.ids import partition_of
 from ostinato.core.schedule.trigger import Trigger
 from ostinato.store.batches import (
     ApplyReceipt,
     ChangedTask,
+    DeleteTask,
     FoundTriggers,
     SetTaskFlags,
     SwitchVersion,
     TaskChange,
     TriggerRow,
 )
-from ostinato.store.rules import INTEGER_MAX, INTEGER_MIN, require_encodable
+from ostinato.store.rules import INTEGER_MAX, INTEGER_MIN, conflict_receipts, require_encodable
 from ostinato.store.sqlite.statements import statement
 
 _encode_spec = msgspec.json.Encoder().encode
@@ -29,7 +30,7 @@ _decode_spec: msgspec.json.Decoder[Trigger] = msgspec.json.Decoder(Trigger)
 _TRIGGER_COLUMNS = "id, namespace, task, partition, task_version, spec, created_us, next_us, last_us"
 _TASK_COLUMNS = (
     "task.namespace, task.name, task.version, task.partition, paused, disabled, scheduled_version,"
-    " created_us, updated_us, definition"
+    " created_us, updated_us, definition, origin"
 )
 _TASK_FROM = (
     "FROM task JOIN task_definition ON task_definition.namespace = task.namespace"
@@ -45,23 +46,51 @@ def apply(
     definitions: Sequence[TaskDefinition],
     *,
     now_us: int,
+    origin: Origin,
+    expected: Mapping[TaskRef, int],
     partition_count: int,
 ) -> list[ApplyReceipt]:
     """Store definitions, all or none; equal content makes no new version."""
     encoded = [require_encodable(definition) for definition in definitions]
+    refs = [definition.ref for definition in definitions]
     connection.execute("BEGIN IMMEDIATE")
-    receipts = [
-        _apply_one(
-            connection, definition.ref, encoded=content, now_us=now_us, partition_count=partition_count
-        )
-        for definition, content in zip(definitions, encoded, strict=True)
-    ]
+    versions = _versions(connection, [*refs, *expected]) if expected else {}
+    receipts = conflict_receipts(refs, versions, expected=expected)
+    if not receipts:
+        receipts = [
+            _apply_one(
+                connection,
+                ref,
+                encoded=content,
+                now_us=now_us,
+                origin=origin,
+                partition_count=partition_count,
+            )
+            for ref, content in zip(refs, encoded, strict=True)
+        ]
     connection.commit()
     return receipts
 
 
+def _versions(connection: sqlite3.Connection, refs: Sequence[TaskRef]) -> dict[TaskRef, int]:
+    found: dict[TaskRef, int] = {}
+    for ref in refs:
+        row = connection.execute(
+            "SELECT version FROM task WHERE namespace = ? AND name = ?", (ref.namespace, ref.name)
+        ).fetchone()
+        if row is not None:
+            found[ref] = row[0]
+    return found
+
+
 def _apply_one(
-    connection: sqlite3.Connection, ref: TaskRef, *, encoded: bytes, now_us: int, partition_count: int
+    connection: sqlite3.Connection,
+    ref: TaskRef,
+    *,
+    encoded: bytes,
+    now_us: int,
+    origin: Origin,
+    partition_count: int,
 ) -> ApplyReceipt:
     name = (ref.namespace, ref.name)
     row = connection.execute(
@@ -79,31 +108,33 @@ def _apply_one(
     )
     if row is not None:
         connection.execute(
-            "UPDATE task SET version = ?, updated_us = ? WHERE namespace = ? AND name = ?",
-            (version, now_us, *name),
+            "UPDATE task SET version = ?, updated_us = ?, origin = ? WHERE namespace = ? AND name = ?",
+            (version, now_us, origin, *name),
         )
         return ApplyReceipt(ref, version, "changed")
     connection.execute(
         "INSERT INTO task (namespace, name, partition, version, scheduled_version, paused, disabled,"
-        " created_us, updated_us) VALUES (?, ?, ?, ?, 0, 0, 0, ?, ?)",
+        " created_us, updated_us, origin) VALUES (?, ?, ?, ?, 0, 0, 0, ?, ?, ?)",
         (
             *name,
             partition_of(ref.namespace, ref.name, partition_count=partition_count),
             version,
             now_us,
             now_us,
+            origin,
         ),
     )
     return ApplyReceipt(ref, version, "created")
 
 
-def delete_task(connection: sqlite3.Connection, ref: TaskRef) -> bool:
-    name = (ref.namespace, ref.name)
-    connection.execute("BEGIN IMMEDIATE")
-    found = connection.execute("DELETE FROM task WHERE namespace = ? AND name = ?", name).rowcount
-    connection.execute("DELETE FROM task_trigger WHERE namespace = ? AND task = ?", name)
-    connection.commit()
-    return found == 1
+def delete_task(connection: sqlite3.Connection, deletion: DeleteTask) -> None:
+    """Within the owner's transaction; nothing where it is gone already."""
+    name = (deletion.namespace, deletion.task)
+    deleted = connection.execute(
+        "DELETE FROM task WHERE namespace = ? AND name = ? AND partition = ?", (*name, deletion.partition)
+    ).rowcount
+    if deleted:
+        connection.execute("DELETE FROM task_trigger WHERE namespace = ? AND task = ?", name)
 
 
 def load_definitions(
@@ -133,22 +164,46 @@ def get_tasks(connection: sqlite3.Connection, refs: Sequence[TaskRef]) -> dict[T
 
 
 def list_tasks(
-    connection: sqlite3.Connection, namespace: str | None, *, after: TaskRef | None, limit: int
+    connection: sqlite3.Connection,
+    namespace: str | None,
+    *,
+    after: TaskRef | None,
+    limit: int,
+    search: str,
 ) -> list[TaskRow]:
+    """The index gives order and place; `search` looks at the names in it, not at the rows."""
+    if namespace is None:
+        place = "(task.namespace, task.name) > (:after_namespace, :after_name)"
+    elif after is None or after.namespace <= namespace:
+        place = "task.namespace = :namespace AND task.name > :after_name"
+        after = after if after is not None and after.namespace == namespace else None
+    else:
+        return []
     after = after or TaskRef("", "")
+    if search:
+        place += " AND instr(lower(task.name), :search) > 0"
     rows = connection.execute(
-        f"SELECT {_TASK_COLUMNS} {_TASK_FROM}"
-        " WHERE (task.namespace, task.name) > (:after_namespace, :after_name)"
-        " AND task.namespace = coalesce(:namespace, task.namespace)"
-        " ORDER BY task.namespace, task.name LIMIT :limit",
+        f"SELECT {_TASK_COLUMNS} {_TASK_FROM} WHERE {place} ORDER BY task.namespace, task.name LIMIT :limit",
         {
             "after_namespace": after.namespace,
             "after_name": after.name,
             "namespace": namespace,
+            "search": search,
             "limit": limit,
         },
     )
     return [_task_row(row) for row in rows]
+
+
+def namespaces(connection: sqlite3.Connection, *, limit: int) -> list[str]:
+    """One seek into the index per namespace."""
+    rows = connection.execute(
+        "WITH RECURSIVE found(name) AS (SELECT min(namespace) FROM task UNION ALL"
+        " SELECT (SELECT min(namespace) FROM task WHERE namespace > found.name) FROM found"
+        " WHERE found.name IS NOT NULL) SELECT name FROM found WHERE name IS NOT NULL LIMIT ?",
+        (limit,),
+    )
+    return [row[0] for row in rows]
 
 
 def _task_row(row: _Columns) -> TaskRow:
@@ -161,6 +216,7 @@ def _task_row(row: _Columns) -> TaskRow:
         created_us=row[7],
         updated_us=row[8],
         definition=decode_definition(row[9]),
+        origin=row[10],
     )
 
 

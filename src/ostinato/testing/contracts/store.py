@@ -11,8 +11,11 @@ from ostinato.testing.contracts.store_lists import (
     RetentionContract,
 )
 from ostinato.testing.contracts.store_ownership import OwnershipContract
+from ostinato.testing.contracts.store_pages import PageContract
 from ostinato.testing.contracts.store_submit import SubmitContract
+from ostinato.testing.contracts.store_tasks import DeletionContract, TaskContract
 from ostinato.testing.contracts.store_work import WorkContract
+from ostinato.testing.contracts.store_workers import WorkerContract
 
 
 class StoreContract(
@@ -25,6 +28,10 @@ class StoreContract(
     RequestContract,
     ListContract,
     RetentionContract,
+    TaskContract,
+    DeletionContract,
+    PageContract,
+    WorkerContract,
 ):
     """Derive and give two fixtures: ``clock``, a ``ContractClock``, and ``store``, open, new and empty, with
     that clock as the database's and 64 partitions. Register the modules for pytest's assertion rewriting.

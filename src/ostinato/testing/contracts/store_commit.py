@@ -17,7 +17,6 @@ from ostinato.store.batches import (
     EndAttempt,
     EndWaiting,
     HoldWaiting,
-    InstanceFilter,
     Replay,
     RequestCancel,
     Submission,
@@ -31,6 +30,7 @@ from ostinato.testing.contracts.store_kit import (
     SECOND,
     T0,
     Owner,
+    counts,
     end_attempt,
     history_row,
     make_assign,
@@ -262,7 +262,7 @@ class CommitContract:
         ]
         batch.history = [history_row(row) for row in running]
         assert await store.commit(batch) == CommitReport(unmatched=frozenset({"i000137"}))
-        assert await store.count_instances(InstanceFilter()) == {"running": 1, "success": 299}
+        assert await counts(store) == {"running": 1, "success": 299}
         assert await store.history("i000137") == []
         assert len(await store.history("i000136")) == 1
 
@@ -293,7 +293,7 @@ class CommitContract:
         assert report.rejected["i000041"].isprintable()
         assert not report.unmatched
         assert await store.history("i000041") == []
-        assert await store.count_instances(InstanceFilter()) == {"running": 1, "retry_waiting": 299}
+        assert await counts(store) == {"running": 1, "retry_waiting": 299}
 
     async def test_bad_history_keeps_its_move_from_being_written(self, store: Store) -> None:
         owner = await Owner.of(store)

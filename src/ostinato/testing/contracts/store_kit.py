@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ostinato.clock import SystemClock
 from ostinato.core.definition import ShellSpec, TaskDefinition, TaskRef
+from ostinato.core.ids import partition_of
 from ostinato.core.instants import HOUR, MINUTE, SECOND
 from ostinato.core.model import HistoryKind, HistoryRow, Instance
 from ostinato.core.retry.counters import Counters
@@ -12,7 +13,10 @@ from ostinato.core.states import State
 from ostinato.store.batches import (
     Assign,
     CommitBatch,
+    CommitReport,
+    DeleteTask,
     EndAttempt,
+    InstanceFilter,
     NodeRow,
     Proof,
     Submission,
@@ -27,6 +31,7 @@ REF = TaskRef("default", "report")
 PARTITION_COUNT = 64
 ALL = range(PARTITION_COUNT)
 NODE = "node-1"
+EVERYTHING = InstanceFilter()
 
 __all__ = [
     "ALL",
@@ -39,6 +44,7 @@ __all__ = [
     "T0",
     "ContractClock",
     "Owner",
+    "counts",
     "end_attempt",
     "history_row",
     "make_assign",
@@ -167,6 +173,13 @@ def make_trigger(identifier: str, *, partition: int, next_us: int | None, name: 
     )
 
 
+async def counts(store: Store, where: InstanceFilter = EVERYTHING) -> dict[str, int]:
+    """Exact numbers of the instances of `where` by state."""
+    counted = await store.count_instances(where, limit=1_000_000)
+    assert counted.exact
+    return counted.by_state
+
+
 class Owner:
     """A node that owns every partition, and shorthands for the walk of an instance."""
 
@@ -198,6 +211,12 @@ class Owner:
         assert not report.rejected
         found = await self.store.get_instances([row.id for row in rows])
         return [found[row.id] for row in rows]
+
+    async def delete(self, ref: TaskRef) -> CommitReport:
+        partition = partition_of(ref.namespace, ref.name, partition_count=self.store.partition_count)
+        batch = self.batch()
+        batch.deletions = [DeleteTask(ref.namespace, ref.name, partition)]
+        return await self.store.commit(batch)
 
     async def finish(self, *rows: Instance, finished_us: int = T0 + 2 * SECOND) -> list[Instance]:
         """Bring `rows` to success."""

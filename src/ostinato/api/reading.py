@@ -1,0 +1,182 @@
+"""Reading of what a request says: its JSON body strictly as its struct, parameters known and given once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from functools import lru_cache
+from typing import Any, get_args
+from urllib.parse import parse_qsl
+
+import msgspec
+from litestar import Request
+from litestar.handlers import HTTPRouteHandler
+from litestar.params import HeaderParameter, ParameterKwarg
+
+from ostinato.control.names import did_you_mean
+from ostinato.core.plain import nested_too_deep
+from ostinato.errors import OstinatoError, UserError
+
+_AT = re.compile(r"(.*) - at `\$\.?(.*)`", re.DOTALL)
+_UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
+_MISSING_FIELD = re.compile(r"Object missing required field `(.*)`", re.DOTALL)
+_PARAMETERS_COUNT_MAX = 1_000
+
+
+class StrictRequest(Request[Any, Any, Any]):
+    """A request whose body is read by `read_body`: Litestar would take the text ``"3"`` for a number."""
+
+    async def json(self) -> Any:
+        """The body as the type that the handler declares for ``data``. Raises as `read_body`."""
+        declared = self.route_handler.parsed_data_field
+        return read_body(await self.body(), Any if declared is None else _without_none(declared.annotation))
+
+
+def read_body(body: bytes, kind: Any) -> Any:
+    """`body` as a value of `kind`; its texts, numbers and keys exactly as declared.
+
+    Raises ``INVALID_DOCUMENT`` if it is not JSON of the form, ``INVALID_VALUE`` for a member that is unknown,
+    missing or of a wrong type, ``INVALID_PAYLOAD`` where that is within ``payload``; each names the path.
+    """
+    try:
+        return _decoder(kind).decode(body)
+    except RecursionError:
+        if "payload" in _members(kind):
+            raise nested_too_deep("payload") from None
+        raise UserError("INVALID_DOCUMENT", "the body is nested too deep") from None
+    except msgspec.ValidationError as error:
+        raise _refusal(str(error), members=_members(kind), code="INVALID_VALUE") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise UserError(
+            "INVALID_DOCUMENT", f"the body is not JSON: {error}", hint="send one JSON object in UTF-8"
+        ) from None
+
+
+def refused_value(message: str) -> UserError:
+    """The error that a message of msgspec about a parameter means."""
+    return _refusal(message, members=(), code="INVALID_VALUE")
+
+
+class Parameters(msgspec.Struct, frozen=True):
+    """Names of what an operation takes beside its path and body."""
+
+    single: frozenset[str]
+    #: Of the query, may be given several times.
+    repeatable: frozenset[str]
+    headers: frozenset[str]
+
+
+def parameters_of(handler: HTTPRouteHandler, *, path_parameters: Collection[str]) -> Parameters:
+    """What the function of a route, and the functions that its arguments come from, ask for."""
+    single: set[str] = set()
+    repeatable: set[str] = set()
+    headers: set[str] = set()
+    dependencies = handler.resolve_dependencies()
+    fields = dict(handler.parsed_fn_signature.parameters)
+    for name in fields.keys() & dependencies.keys():
+        del fields[name]
+        fields.update(dependencies[name].parsed_fn_signature.parameters)
+    for name, field in fields.items():
+        said = field.kwarg_definition
+        if name in path_parameters or not isinstance(said, ParameterKwarg):
+            continue
+        if isinstance(said, HeaderParameter):
+            headers.add(said.name or name)
+        elif field.is_non_string_sequence or any(inner.is_non_string_sequence for inner in field.inner_types):
+            repeatable.add(said.name or name)
+        else:
+            single.add(said.name or name)
+    return Parameters(frozenset(single), frozenset(repeatable), frozenset(headers))
+
+
+def check_query(query: bytes, *, single: Collection[str], repeatable: Collection[str]) -> None:
+    """Raise ``INVALID_VALUE`` for a parameter that is not known or comes twice where only one can count."""
+    try:
+        pairs = parse_qsl(
+            query.decode("ascii"),
+            keep_blank_values=True,
+            errors="strict",
+            max_num_fields=_PARAMETERS_COUNT_MAX,
+        )
+    except UnicodeDecodeError:
+        raise UserError("INVALID_VALUE", "the query is not UTF-8", field="query") from None
+    except ValueError:
+        raise UserError(
+            "INVALID_VALUE", f"more than {_PARAMETERS_COUNT_MAX} parameters", field="query"
+        ) from None
+    seen: set[str] = set()
+    for name, _ in pairs:
+        if name in repeatable:
+            continue
+        if name not in single:
+            known = sorted({*single, *repeatable})
+            listed = f"parameters are {', '.join(known)}" if known else "this address has no parameters"
+            raise UserError(
+                "INVALID_VALUE",
+                f"there is no parameter {name[:100]!a}",
+                field=ascii(name[:100])[1:-1] or "query",
+                hint=did_you_mean(name[:100], known) or listed,
+            )
+        if name in seen:
+            raise UserError("INVALID_VALUE", "is given more than once", field=name)
+        seen.add(name)
+
+
+def _without_none(kind: Any) -> Any:
+    """A body that may be left out is not null."""
+    options = [option for option in get_args(kind) if option is not type(None)]
+    return options[0] if len(options) == 1 else kind
+
+
+@lru_cache(maxsize=256)
+def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(kind)
+
+
+def _members(kind: Any) -> tuple[str, ...]:
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return kind.__struct_encode_fields__
+    return ()
+
+
+def _refusal(message: str, *, members: Collection[str], code: str) -> UserError:
+    """A message such as ``Expected `int`, got `str` - at `$.items[...].priority` `` as our error."""
+    found = _AT.fullmatch(message)
+    text, path = (found[1], found[2]) if found is not None else (message, "")
+    path = path.replace("[...]", "[]")
+    hint = ""
+    if (unknown := _UNKNOWN_FIELD.fullmatch(text)) is not None:
+        name = unknown[1][:100]
+        hint = did_you_mean(name, members) if not path else ""
+        text, path = f"there is no field {name!a}", _joined(path, ascii(name)[1:-1])
+    elif (missing := _MISSING_FIELD.fullmatch(text)) is not None:
+        text, path = "is missing", _joined(path, missing[1])
+    elif not path:
+        code = "INVALID_DOCUMENT"
+        text = f"the body is wrong: {_lower(text)}"
+    else:
+        text = _lower(text)
+    if path.split("[")[0].split(".")[0] == "payload":
+        code = "INVALID_PAYLOAD"
+    return UserError(code, text, field=path, hint=hint)
+
+
+def _joined(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def _lower(text: str) -> str:
+    return text[:1].lower() + text[1:]
+
+
+def refused_anyway(error: BaseException) -> OstinatoError | None:
+    """The error of ours that one of Litestar's stands for, None for what is a bug."""
+    cause = error.__cause__
+    if isinstance(cause, OstinatoError):
+        return cause
+    if isinstance(cause, msgspec.ValidationError):
+        message = str(cause)
+        if "required field `data`" in message:
+            return UserError("INVALID_DOCUMENT", "a body is needed", hint="send a JSON object")
+        return refused_value(message)
+    return None

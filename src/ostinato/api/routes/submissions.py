@@ -1,0 +1,118 @@
+"""Submit runs of tasks: one, or many of which all are accepted or none."""
+
+from __future__ import annotations
+
+from litestar import Response, post
+from litestar.params import JSONBody
+
+from ostinato.api.bodies import (
+    BATCH_COUNT_MAX,
+    SubmissionsBody,
+    SubmitBody,
+    SubmittedBody,
+    SubmittedList,
+)
+from ostinato.api.parameters import By, IdempotencyKey, Namespace, ServicesOf, TaskName
+from ostinato.api.services import BY_DEFAULT, header_text
+from ostinato.control.names import validate_name
+from ostinato.control.submit import SubmitRequest, submit
+from ostinato.core.instants import parse_duration, parse_instant
+from ostinato.core.payload import encode_payload
+from ostinato.errors import UserError
+from ostinato.store.batches import SubmitReceipt
+
+_CODES = ("TASK_NOT_FOUND", "TASK_DISABLED", "KEY_CONFLICT", "PAYLOAD_TOO_LARGE")
+
+
+@post(
+    "/namespaces/{namespace:str}/tasks/{task:str}/instances",
+    operation_id="submit_instance",
+    tags=["instances"],
+    opt={"codes": _CODES, "also": {200: "An instance existed under the live key."}},
+)
+async def submit_instance(
+    *,
+    services: ServicesOf,
+    by: By,
+    namespace: Namespace,
+    task: TaskName,
+    data: JSONBody[SubmitBody | None] = None,
+    idempotency_key: IdempotencyKey = None,
+) -> Response[SubmittedBody]:
+    """Run a task: now, after a delay or at an instant. Without a body: now, with the task's own payload."""
+    body = SubmitBody() if data is None else data
+    key = _key(body, idempotency_key)
+    request = _request(body, namespace=namespace, task=task, key=key, by=by, prefix="")
+    receipts = await submit(services.store, [request], now_us=await services.store.now_us(), rng=services.rng)
+    receipt = receipts[0]
+    return Response(_submitted(receipt), status_code=201 if receipt.created else 200)
+
+
+@post(
+    "/namespaces/{namespace:str}/instances",
+    operation_id="submit_instances",
+    tags=["instances"],
+    opt={"codes": _CODES},
+)
+async def submit_instances(
+    *, services: ServicesOf, by: By, namespace: Namespace, data: JSONBody[SubmissionsBody]
+) -> SubmittedList:
+    """Run tasks of a namespace: all of the submissions are accepted, or none."""
+    validate_name(namespace, field="namespace")
+    if len(data.submissions) > BATCH_COUNT_MAX:
+        raise UserError(
+            "INVALID_VALUE",
+            f"{len(data.submissions)} submissions, at most {BATCH_COUNT_MAX}",
+            field="submissions",
+        )
+    requests = [
+        _request(
+            body, namespace=namespace, task=body.task, key=body.key, by=by, prefix=f"submissions[{index}]."
+        )
+        for index, body in enumerate(data.submissions)
+    ]
+    receipts = await submit(services.store, requests, now_us=await services.store.now_us(), rng=services.rng)
+    return SubmittedList(items=[_submitted(receipt) for receipt in receipts])
+
+
+def _request(
+    body: SubmitBody, *, namespace: str, task: str, key: str | None, by: str, prefix: str
+) -> SubmitRequest:
+    """What ``control.submit`` takes; `prefix` stands before the fields of an error."""
+    if key == "":
+        # In ``control`` an empty key means none; who sends one has lost it on the way.
+        raise UserError(
+            "INVALID_NAME", "the key is empty", field=f"{prefix}key", hint="leave it out for no key"
+        )
+    reason = body.reason or ("" if by == BY_DEFAULT else f"started by {by}")
+    return SubmitRequest(
+        namespace=namespace,
+        task=task,
+        payload=encode_payload(body.payload, field=f"{prefix}payload"),
+        key=key or "",
+        delay_us=None if body.delay is None else parse_duration(body.delay, field=f"{prefix}delay"),
+        due_us=None if body.at is None else parse_instant(body.at, field=f"{prefix}at"),
+        priority=body.priority,
+        reason=reason,
+    )
+
+
+def _key(body: SubmitBody, header: str | None) -> str | None:
+    if header is None:
+        return body.key
+    key = header_text(header, field="Idempotency-Key")
+    if body.key is not None and body.key != key:
+        raise UserError(
+            "INVALID_VALUE",
+            "the header and the body's key are not the same",
+            field="Idempotency-Key",
+            hint="give one of them",
+        )
+    return key
+
+
+def _submitted(receipt: SubmitReceipt) -> SubmittedBody:
+    return SubmittedBody(instance_id=receipt.instance_id, created=receipt.created)
+
+
+ROUTES = [submit_instance, submit_instances]

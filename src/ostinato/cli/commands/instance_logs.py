@@ -1,0 +1,204 @@
+"""``ostinato instance logs``: what an instance wrote, and with ``--follow`` what it writes until its end."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ostinato.cli.commands.instance import IdArgument, app
+from ostinato.cli.options import DatabaseOption, JsonOption, settings_of, wants_json
+from ostinato.cli.output import JsonArray, flush_output, note, print_json, safe_lines, say, write
+from ostinato.errors import UserError
+
+if TYPE_CHECKING:
+    from ostinato.cli.session import Session
+    from ostinato.core.model import Instance, OutputChunk
+    from ostinato.settings import Settings
+
+_TAIL_MAX = 100_000
+_POLL_FIRST_US = 50_000
+_POLL_LAST_US = 500_000
+#: Output is stored beside the end of its attempt, not with it: so long after the end more may come.
+_SETTLED_US = 1_000_000
+
+
+@app.command()
+def logs(
+    instance_id: IdArgument,
+    context: typer.Context,
+    *,
+    attempt: Annotated[
+        int | None, typer.Option("--attempt", metavar="N", help="Only of this attempt.")
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on with what it writes, until it has ended.")
+    ] = False,
+    tail: Annotated[
+        int | None, typer.Option("--tail", metavar="N", help="Of what it wrote so far, only the last lines.")
+    ] = None,
+    database: DatabaseOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print what an instance wrote."""
+    if attempt is not None and attempt < 1:
+        raise UserError("INVALID_VALUE", f"{attempt} is no attempt; the first is 1", field="--attempt")
+    if tail is not None and not 0 <= tail <= _TAIL_MAX:
+        raise UserError("INVALID_VALUE", f"{tail} is not within 0 to {_TAIL_MAX}", field="--tail")
+    settings = settings_of(context, database=database)
+    wanted = _Wanted(instance_id, attempt=attempt, tail=tail, follow=follow)
+    _print(settings, wanted, in_json=wants_json(context, as_json=as_json))
+
+
+class _Wanted:
+    """Which output is shown."""
+
+    def __init__(self, instance_id: str, *, attempt: int | None, tail: int | None, follow: bool) -> None:
+        self.instance_id = instance_id
+        self.attempt = attempt
+        self.tail = tail
+        self.follow = follow
+
+    def has(self, chunk: OutputChunk) -> bool:
+        return self.attempt is None or chunk.attempt == self.attempt
+
+
+def _print(settings: Settings, wanted: _Wanted, *, in_json: bool) -> None:
+    from ostinato.cli.session import in_session
+
+    sink = _JsonLines() if in_json and wanted.follow else _JsonArray() if in_json else _Text(wanted)
+
+    async def use(session: Session) -> None:
+        from ostinato.control.queries import get_instance
+
+        instance = await get_instance(session.store, wanted.instance_id)
+        if wanted.attempt is not None and wanted.attempt > instance.attempt and not wanted.follow:
+            note(f"there is no attempt {wanted.attempt}; the newest is {instance.attempt}")
+        async for chunk in _chunks(session, wanted, instance):
+            sink.add(chunk)
+
+    try:
+        in_session(settings, use)
+    except KeyboardInterrupt:
+        if wanted.follow:
+            note(f"no longer following; instance {wanted.instance_id} goes on")
+        raise
+    sink.end()
+
+
+class _Text:
+    """Output as it was written, with a heading for each attempt."""
+
+    def __init__(self, wanted: _Wanted) -> None:
+        self._has_headings = wanted.attempt is None
+        self._attempt = 0
+
+    def add(self, chunk: OutputChunk) -> None:
+        if chunk.attempt != self._attempt and self._has_headings:
+            say(f"--- attempt {chunk.attempt} ---")
+        self._attempt = chunk.attempt
+        text = safe_lines(chunk.text)
+        write(text if text.endswith("\n") else f"{text}\n")
+        flush_output()
+
+    def end(self) -> None:
+        if not self._attempt:
+            note("it has written nothing")
+
+
+class _JsonLines:
+    """Each piece as a line of JSON, at once."""
+
+    def add(self, chunk: OutputChunk) -> None:
+        print_json(_shape(chunk), on_one_line=True)
+        flush_output()
+
+    def end(self) -> None:
+        """Nothing is left to write."""
+
+
+class _JsonArray:
+    """All pieces as one array, each written as it is read."""
+
+    def __init__(self) -> None:
+        self._array = JsonArray()
+
+    def add(self, chunk: OutputChunk) -> None:
+        self._array.add(_shape(chunk))
+
+    def end(self) -> None:
+        self._array.end()
+
+
+def _shape(chunk: OutputChunk) -> object:
+    import msgspec
+
+    from ostinato.control.shapes.instance import output_shape
+
+    return msgspec.to_builtins(output_shape(chunk))
+
+
+async def _chunks(session: Session, wanted: _Wanted, instance: Instance) -> AsyncIterator[OutputChunk]:
+    """The wanted output so far, and with ``follow`` what comes until the end; in bounded memory."""
+    from ostinato.control.queries import read_output
+
+    start = (0, -1) if wanted.attempt is None else (min(wanted.attempt, instance.attempt + 1), -1)
+    at = start
+    kept: deque[OutputChunk] = deque(maxlen=wanted.tail)
+    async for chunk in read_output(session.store, wanted.instance_id, after=start):
+        at = (chunk.attempt, chunk.sequence)
+        if not wanted.has(chunk):
+            continue
+        if wanted.tail is None:
+            yield chunk
+        else:
+            kept.extend(_lines_of(chunk))
+    for chunk in kept:
+        yield chunk
+    if wanted.follow:
+        async for chunk in _later(session, wanted, after=at):
+            yield chunk
+
+
+def _lines_of(chunk: OutputChunk) -> list[OutputChunk]:
+    """A piece for each line of `chunk`."""
+    import msgspec
+
+    return [msgspec.structs.replace(chunk, text=line) for line in chunk.text.splitlines(keepends=True)]
+
+
+async def _later(session: Session, wanted: _Wanted, *, after: tuple[int, int]) -> AsyncIterator[OutputChunk]:
+    """Output after the pair until the instance, or the attempt that is wanted, has ended and all has come."""
+    from ostinato.control.queries import get_instance, read_output
+
+    clock = session.clock
+    poll_us = _POLL_FIRST_US
+    quiet_since_us = clock.boot_us()
+    while True:
+        # Asked before the output is read, so that none comes between the two.
+        is_over = _is_over(await get_instance(session.store, wanted.instance_id), wanted)
+        poll_us = min(poll_us * 2, _POLL_LAST_US)
+        async for chunk in read_output(session.store, wanted.instance_id, after=after):
+            after = (chunk.attempt, chunk.sequence)
+            poll_us, quiet_since_us = _POLL_FIRST_US, clock.boot_us()
+            if wanted.has(chunk):
+                yield chunk
+        now_us = clock.boot_us()
+        if not is_over:
+            quiet_since_us = now_us
+        elif now_us - quiet_since_us >= _SETTLED_US:
+            return
+        await clock.sleep_until_us(now_us + poll_us)
+
+
+def _is_over(instance: Instance, wanted: _Wanted) -> bool:
+    from ostinato.core.states import TERMINAL_STATES, State
+
+    if instance.state in TERMINAL_STATES:
+        return True
+    if wanted.attempt is None:
+        return False
+    has_ended = instance.attempt == wanted.attempt and instance.state is not State.RUNNING
+    return instance.attempt > wanted.attempt or (has_ended and wanted.attempt > 0)

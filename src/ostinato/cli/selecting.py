@@ -1,0 +1,157 @@
+"""Which instances are meant: the filters of ``instance list``, ``retry`` and ``cancel``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+
+from ostinato.cli import completing
+from ostinato.errors import UserError
+
+if TYPE_CHECKING:
+    from ostinato.cli.session import Session
+    from ostinato.core.states import State
+    from ostinato.store.batches import InstanceFilter, InstancePage
+
+TaskOption = Annotated[
+    str | None,
+    typer.Option("--task", metavar="NAME", help="Only of this task.", autocompletion=completing.tasks),
+]
+StateOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--state",
+        metavar="STATE",
+        help="Only in this state; may be repeated.",
+        autocompletion=completing.states,
+    ),
+]
+KeyOption = Annotated[
+    str | None, typer.Option("--key", metavar="KEY", help="Only with this idempotency key.")
+]
+CodeOption = Annotated[
+    str | None, typer.Option("--code", metavar="CODE", help="Only whose newest failure has this code.")
+]
+SinceOption = Annotated[
+    str | None,
+    typer.Option("--since", metavar="WHEN", help="Only created since: 2h ago, or an ISO 8601 instant."),
+]
+UntilOption = Annotated[
+    str | None,
+    typer.Option("--until", metavar="WHEN", help="Only created before: 2h ago, or an ISO 8601 instant."),
+]
+
+_LOOKS_LIKE_DURATION = re.compile(r"\s*[0-9][0-9.]*\s*[a-z]", re.ASCII)
+
+
+class Selection(msgspec.Struct, kw_only=True, frozen=True):
+    """Filters as they were given; None and empty: not given."""
+
+    task: str | None = None
+    states: Sequence[str] = ()
+    key: str | None = None
+    code: str | None = None
+    since: str | None = None
+    until: str | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        return self == Selection()
+
+
+def selection(
+    *,
+    task: str | None,
+    states: Sequence[str] | None,
+    code: str | None,
+    since: str | None,
+    until: str | None,
+    key: str | None = None,
+) -> Selection:
+    """The filters of a command. Raises ``INVALID_VALUE`` for a state that there is none of."""
+    states_of(states or ())
+    return Selection(task=task, states=tuple(states or ()), key=key, code=code, since=since, until=until)
+
+
+async def filter_of(session: Session, chosen: Selection) -> InstanceFilter:
+    """The filter in the session's namespace; "2h ago" counts from the database's time, once.
+
+    Raises ``INVALID_NAME``, ``INVALID_VALUE`` and ``INVALID_INSTANT`` naming the option.
+    """
+    from ostinato.control.names import validate_name
+    from ostinato.store.batches import InstanceFilter
+
+    if chosen.task is not None:
+        validate_name(chosen.task, field="task")
+    now_us = await session.store.now_us()
+    from_us = moment(chosen.since, now_us=now_us, field="--since")
+    before_us = moment(chosen.until, now_us=now_us, field="--until")
+    if from_us is not None and before_us is not None and from_us >= before_us:
+        raise UserError(
+            "INVALID_VALUE", f"{chosen.until} is not after --since {chosen.since}", field="--until"
+        )
+    return InstanceFilter(
+        namespace=session.settings.namespace,
+        task=chosen.task,
+        states=states_of(chosen.states),
+        key=chosen.key,
+        code=chosen.code,
+        created_from_us=from_us,
+        created_before_us=before_us,
+    )
+
+
+def moment(text: str | None, *, now_us: int, field: str) -> int | None:
+    """An instant, or a duration before `now_us`; None stays None. Raises ``INVALID_INSTANT``."""
+    from ostinato.core.instants import INSTANT_MIN_US, parse_duration, parse_instant
+
+    if text is None:
+        return None
+    if _LOOKS_LIKE_DURATION.match(text):
+        return max(now_us - parse_duration(text, field=field), INSTANT_MIN_US)
+    try:
+        return parse_instant(text, field=field)
+    except UserError as error:
+        hint = error.hint if "offset" in error.message else "write 2h, or 2026-01-31T18:00:00+01:00"
+        raise UserError(error.code, error.message, field=field, hint=hint) from None
+
+
+def states_of(names: Sequence[str]) -> tuple[State, ...]:
+    """States by their names. Raises ``INVALID_VALUE``."""
+    from ostinato.core.states import State
+
+    known = {str(state): state for state in State}
+    for name in names:
+        if name not in known:
+            raise UserError(
+                "INVALID_VALUE",
+                f"{name!r} is not a state",
+                field="--state",
+                hint=f"one of {', '.join(known)}",
+            )
+    return tuple(known[name] for name in names)
+
+
+async def full_page(
+    session: Session, where: InstanceFilter, *, cursor: str | None, limit: int | None
+) -> InstancePage:
+    """`limit` instances, newest first, or all that there are; None: all.
+
+    A page of the store may be short although there are more, as it looks at a bounded number of rows.
+    """
+    from ostinato.control.queries import PAGE_MAX, list_instances
+    from ostinato.store.batches import InstancePage
+
+    page = await list_instances(
+        session.store, where, cursor=cursor, limit=PAGE_MAX if limit is None else limit
+    )
+    found = list(page.instances)
+    while page.cursor is not None and (limit is None or len(found) < limit):
+        wanted = PAGE_MAX if limit is None else limit - len(found)
+        page = await list_instances(session.store, where, cursor=page.cursor, limit=wanted)
+        found += page.instances
+    return InstancePage(found, page.cursor)

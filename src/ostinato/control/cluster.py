@@ -1,0 +1,142 @@
+"""Workers, nodes and partitions: who is there, and the drain of a worker."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from ostinato.control.names import did_you_mean, validate_label_value
+from ostinato.control.requests import Asker, ask, make_request, require_ok, validate_reason
+from ostinato.control.shapes.cluster import NodeShape, PartitionShape, WorkerShape
+from ostinato.control.shapes.text import instant
+from ostinato.errors import UserError
+from ostinato.store.batches import RequestAnswer, WorkerRow
+from ostinato.store.protocol import Store
+
+#: Requests that concern no task go to the owner of this partition.
+CLUSTER_PARTITION = 0
+_GONE = "gone"
+#: Ids that a message names.
+_NAMED_MAX = 5
+
+
+async def list_workers(store: Store) -> list[WorkerShape]:
+    """Recorded workers by name and id, each once, those that left within the last day included.
+
+    Records are at most about a second older than what they tell; ``seen`` says when the newest was made.
+    """
+    workers = [worker for _, worker in await _last_seen_first(store)]
+    return sorted(workers, key=lambda worker: (worker.name, worker.id))
+
+
+async def _last_seen_first(store: Store) -> list[tuple[int, WorkerShape]]:
+    by_id: dict[str, list[WorkerRow]] = {}
+    for row in await store.workers():
+        by_id.setdefault(row.worker_id, []).append(row)
+    nodes = {node.id for node in await store.nodes()}
+    workers = [
+        (max(row.seen_us for row in rows), _worker_shape(rows, nodes=nodes)) for rows in by_id.values()
+    ]
+    return sorted(workers, key=lambda worker: (-worker[0], worker[1].id))
+
+
+async def get_worker(store: Store, name_or_id: str) -> WorkerShape:
+    """The worker of that id, or the only one of that name that is connected, or the last that was.
+
+    Raises ``WORKER_NOT_FOUND`` with the closest name, ``INVALID_VALUE`` where several connected ones share
+    the name.
+    """
+    validate_label_value(name_or_id, field="worker")
+    workers = [worker for _, worker in await _last_seen_first(store)]
+    found = [worker for worker in workers if worker.id == name_or_id]
+    if not found:
+        named = [worker for worker in workers if worker.name == name_or_id]
+        found = [worker for worker in named if worker.state != _GONE] or named
+    present = [worker.id for worker in found if worker.state != _GONE]
+    if len(present) > 1:
+        raise UserError(
+            "INVALID_VALUE",
+            f"{len(present)} connected workers have the name {name_or_id!a}",
+            subject=name_or_id,
+            field="worker",
+            hint=f"give the id of one: {', '.join(present[:_NAMED_MAX])}",
+        )
+    if not found:
+        known = [worker.name for worker in workers] + [worker.id for worker in workers]
+        hint = did_you_mean(name_or_id, known)
+        if not workers:
+            hint = "no worker is or was connected within the last day"
+        raise UserError(
+            "WORKER_NOT_FOUND",
+            f"no worker has the name or id {name_or_id!a}",
+            subject=ascii(name_or_id)[1:-1],
+            hint=hint,
+        )
+    return found[0]
+
+
+async def drain_worker(store: Store, name_or_id: str, *, reason: str = "", asker: Asker) -> RequestAnswer:
+    """Ask a worker to take no new work and to end; returns once its node has told it so.
+
+    What it runs may end within its drain time-out; the rest is handed back and runs elsewhere, uncounted.
+    Asking twice is fine. Raises ``WORKER_NOT_FOUND`` also for one that is not connected any more, otherwise
+    as `get_worker` and `ask`.
+    """
+    validate_reason(reason)
+    worker = await get_worker(store, name_or_id)
+    request = make_request(
+        asker,
+        "drain",
+        partition=CLUSTER_PARTITION,
+        namespace="",
+        created_us=await store.now_us(),
+        body={"worker_id": worker.id, "reason": reason},
+    )
+    return require_ok((await ask(store, [request], asker=asker))[0])
+
+
+async def list_nodes(store: Store) -> list[NodeShape]:
+    """Scheduler nodes that have registered, by id; one that was killed stays until another takes over."""
+    owned = Counter(proof.owner for proof in await store.partition_owners())
+    return [
+        NodeShape(
+            id=node.id,
+            address=node.address,
+            started=instant(node.started_us),
+            renewals=node.renewals,
+            partitions=owned[node.id],
+        )
+        for node in sorted(await store.nodes(), key=lambda node: node.id)
+    ]
+
+
+async def list_partitions(store: Store) -> list[PartitionShape]:
+    """All partitions by number, each with its owner."""
+    return [
+        PartitionShape(partition=proof.partition, owner=proof.owner or None, epoch=proof.epoch)
+        for proof in sorted(await store.partition_owners(), key=lambda proof: proof.partition)
+    ]
+
+
+def _worker_shape(rows: Sequence[WorkerRow], *, nodes: set[str]) -> WorkerShape:
+    """One worker of what its nodes say; a row counts while its node is registered."""
+    present = [row for row in rows if row.state != _GONE and row.node_id in nodes]
+    newest = max(present or rows, key=lambda row: row.seen_us)
+    state = _GONE
+    if present:
+        state = "draining" if any(row.state == "draining" for row in present) else "connected"
+    return WorkerShape(
+        id=newest.worker_id,
+        name=newest.worker_name,
+        state=state,
+        labels=newest.labels,
+        capacity=newest.capacity,
+        running=sum(row.running_count for row in present),
+        tasks=newest.tasks,
+        executors=newest.executors,
+        problems=newest.problems,
+        protocol=newest.protocol,
+        connected=instant(min(row.connected_us for row in present or rows)),
+        seen=instant(newest.seen_us),
+        nodes=sorted(row.node_id for row in present),
+    )

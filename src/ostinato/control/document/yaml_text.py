@@ -1,0 +1,124 @@
+"""Documents as YAML text: faults with file, line and column; long texts written as blocks."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+import yaml
+
+from ostinato.control.document.errors import InvalidDocument, restated
+from ostinato.control.document.read import Document, read_document, refuse_repeats
+from ostinato.control.document.yaml_nodes import Faults, Node, Position, plain_value, position_of, read_nodes
+from ostinato.control.document.yaml_scalars import Trap, read_plain
+from ostinato.core.sizes import MIB, format_size
+from ostinato.errors import UserError
+
+TEXT_BYTES_MAX = 10 * MIB
+
+#: What YAML does not allow (1.2.2, section 5.1); a lone surrogate is no character at all.
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
+_BOM = "\ufeff"
+
+
+def read_yaml(text: str | bytes, *, name: str) -> list[Document]:
+    """Documents of a file, of which each YAML document is one; `name` stands in the place of each fault.
+
+    Raises ``InvalidDocument`` with every fault, in the order of the text: ``INVALID_DOCUMENT`` for what is
+    not YAML or no document (bytes that are not UTF-8, a key said twice, a value that means two things),
+    ``BODY_TOO_LARGE`` beyond 10 MiB, else as ``read_document``; a task that stands in two of the documents is
+    refused.
+    """
+    decoded = _decoded(text, name)
+    found = Faults()
+    roots = read_nodes(decoded, found)
+    # An empty one is what a last line of --- leaves behind.
+    filled = [
+        (number, root) for number, root in enumerate(roots) if root.kind != "scalar" or root.value is not None
+    ]
+    if not filled and not found:
+        hint = "write version: 1, and tasks: with a list of tasks"
+        raise InvalidDocument([_fault("holds no document", name, (1, 1), hint=hint)])
+    documents: list[Document] = []
+    for number, root in filled:
+        try:
+            documents.append(_read_root(root, name))
+        except InvalidDocument as invalid:
+            for fault in invalid.errors:
+                found.add(fault, position_of(root, fault.field), document=number)
+    if found:
+        faults = [restated(entry.fault, place=_place(name, entry.position)) for entry in found.in_order()]
+        raise InvalidDocument(faults)
+    refuse_repeats(documents)
+    return documents
+
+
+def write_yaml(document: dict[str, Any]) -> str:
+    """Text that ``read_yaml`` reads as the same document; keys in the order of `document`."""
+    text = yaml.dump(
+        document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False, width=10**6
+    )
+    return str(text)
+
+
+def _read_root(root: Node, name: str) -> Document:
+    document = read_document(plain_value(root))
+    entries = [node.position for node in root.value["tasks"].value]
+    return msgspec.structs.replace(document, places=tuple(_place(name, position) for position in entries))
+
+
+def _decoded(text: str | bytes, name: str) -> str:
+    size_bytes = len(text) if isinstance(text, bytes) else len(text.encode("utf-8", "surrogatepass"))
+    if size_bytes > TEXT_BYTES_MAX:
+        message = f"{format_size(size_bytes)}, at most {format_size(TEXT_BYTES_MAX)}"
+        raise InvalidDocument([UserError("BODY_TOO_LARGE", message, place=_place(name, (1, 1)))])
+    text = (_from_utf8(text, name) if isinstance(text, bytes) else text).removeprefix(_BOM)
+    found = _UNPRINTABLE.search(text)
+    if found is not None:
+        line = text.count("\n", 0, found.start()) + 1
+        column = found.start() - text.rfind("\n", 0, found.start())
+        what = (
+            "a lone surrogate" if "\ud800" <= found[0] <= "\udfff" else f"the control character {found[0]!a}"
+        )
+        raise InvalidDocument([_fault(f"holds {what}", name, (line, column))])
+    return text
+
+
+def _from_utf8(encoded: bytes, name: str) -> str:
+    try:
+        return encoded.decode()
+    except UnicodeDecodeError as error:
+        line = encoded.count(b"\n", 0, error.start) + 1
+        column = error.start - encoded.rfind(b"\n", 0, error.start)
+        message = f"the byte 0x{encoded[error.start]:02x} is not UTF-8"
+        fault = _fault(message, name, (line, column), hint="save the file as UTF-8")
+        raise InvalidDocument([fault]) from None
+
+
+def _fault(message: str, name: str, position: Position, *, hint: str = "") -> UserError:
+    return UserError("INVALID_DOCUMENT", message, hint=hint, place=_place(name, position))
+
+
+def _place(name: str, position: Position) -> str:
+    return f"{name}:{position[0]}:{position[1]}"
+
+
+_BaseDumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+
+
+class _Dumper(_BaseDumper):  # type: ignore[misc]  # the C one if there is one
+    """Without aliases; texts of several lines as blocks."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        return True
+
+
+def _represent_text(dumper: Any, text: str) -> Any:
+    # PyYAML quotes what YAML 1.1 would misread; the reader's own traps go further.
+    quoted = "'" if isinstance(read_plain(text), Trap) else None
+    style = "|" if "\n" in text else quoted
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _represent_text)

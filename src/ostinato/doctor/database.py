@@ -1,0 +1,99 @@
+"""The check of the database, and what others need to know of it before they open it."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from ostinato.clock import SystemClock
+from ostinato.doctor.files import check_room, human_size, without_password
+from ostinato.doctor.report import Status
+from ostinato.settings import Settings, naming_sources
+from ostinato.store.batches import DatabaseFacts
+from ostinato.store.from_url import open_store_from_url
+from ostinato.store.migrations import HEAD_REVISION
+from ostinato.store.sqlite.check import check_file
+
+Found = Iterator[tuple[Status, str, str]]
+
+_SQLITE = "sqlite:///"
+
+
+class DatabaseLook:
+    """One look at the file of the database, for all checks that need it; nothing is made or changed."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._lock = threading.Lock()
+        self._facts: DatabaseFacts | None = None
+
+    @property
+    def path(self) -> Path | None:
+        """Of the file; None for a database that has none."""
+        url = self.settings.database
+        return Path(url.removeprefix(_SQLITE)) if url.startswith(_SQLITE) else None
+
+    def facts(self) -> DatabaseFacts | None:
+        """What is known of the file; None where there is none to look at."""
+        with self._lock:
+            if self._facts is None and self.path is not None:
+                self._facts = check_file(str(self.path))
+            return self._facts
+
+    def is_current(self) -> bool:
+        """Whether opening the database neither makes nor migrates anything."""
+        facts = self.facts()
+        return facts is not None and facts.schema == "current" and facts.integrity in ("ok", "unfinished")
+
+
+def check_database(look: DatabaseLook) -> Found:
+    """The database: there, ours, whole, writable, of a current schema."""
+    settings = look.settings
+    with naming_sources(settings):
+        open_store_from_url(settings.database, clock=SystemClock())
+    facts, path = look.facts(), look.path
+    if facts is None or path is None:
+        yield "ok", f"{without_password(settings.database)} lives with the process that opens it", ""
+        return
+    field = settings.source("database")
+    for problem in facts.problems:
+        yield "fail", f"{field}: {path}: {problem}", "restore a backup, or name another file"
+    folder = path.absolute().parent
+    if not facts.exists:
+        if not facts.problems and not os.access(folder, os.W_OK | os.X_OK):
+            yield "fail", f"{field}: {folder} is not writable", "give it to the scheduler's user"
+        elif not facts.problems:
+            yield "warn", f"there is no database {path} yet", "ostinato dev or scheduler makes it"
+    elif not facts.problems:
+        yield from _content(facts, path)
+    if folder.is_dir():
+        yield from check_room(folder, what="the database")
+
+
+def _content(facts: DatabaseFacts, path: Path) -> Found:
+    if facts.schema == "current":
+        yield "ok", f"{path} has the current schema, {facts.revision}", ""
+    elif facts.schema == "older":
+        what = f"{path} has schema {facts.revision}, which is older than {HEAD_REVISION}"
+        yield "warn", what, "the next scheduler migrates it"
+    elif facts.schema == "newer":
+        what = f"{path} has schema {facts.revision}, which is newer than {HEAD_REVISION}"
+        yield "fail", what, "use the newer version of Ostinato that made it"
+    else:
+        yield "warn", f"{path} is empty", "ostinato dev or scheduler fills it"
+    if facts.integrity == "ok":
+        yield "ok", "its pages are whole", ""
+    elif facts.integrity == "unfinished":
+        yield "ok", "its pages are whole as far as there was time to look", ""
+    if not facts.is_writable:
+        yield "fail", f"{path} or its folder is read-only", "give both to the scheduler's user"
+        return
+    rows = ", ".join(f"{count} {name}" for name, count in facts.row_counts.items() if name in _TOLD_TABLES)
+    shown = f"{human_size(facts.size_bytes)} with its log" + (f": rows of {rows}" if rows else "")
+    yield "ok", f"{path} is writable, {shown}", ""
+
+
+#: Tables of which the number of rows says something.
+_TOLD_TABLES = ("task", "instance", "history")

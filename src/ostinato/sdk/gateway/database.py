@@ -1,0 +1,54 @@
+"""The gateway into the database itself: it inserts instances and requests, as I5 allows anyone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+from ostinato.clock import Clock
+from ostinato.control.apply import apply
+from ostinato.control.cancel import cancel
+from ostinato.control.explain import Story, story
+from ostinato.control.queries import get_instance
+from ostinato.control.requests import Asker, require_ok
+from ostinato.control.submit import SubmitRequest, submit
+from ostinato.core.definition import TaskDefinition
+from ostinato.sdk.gateway.protocol import Glimpse
+from ostinato.store.batches import ApplyReceipt, SubmitReceipt
+from ostinato.store.protocol import Store
+
+
+class DatabaseGateway:
+    """Calls control's verbs on an open store, which it closes at its end."""
+
+    def __init__(self, store: Store, *, clock: Clock, rng: Random, by: str) -> None:
+        """`by` is what the history says of requests."""
+        self._store = store
+        self._rng = rng
+        self._asker = Asker(clock=clock, rng=rng, by=by)
+
+    async def apply(self, definitions: Sequence[TaskDefinition]) -> list[ApplyReceipt]:
+        return await apply(self._store, definitions, now_us=await self._store.now_us())
+
+    async def submit(self, requests: Sequence[SubmitRequest]) -> list[SubmitReceipt]:
+        return await submit(self._store, requests, now_us=await self._store.now_us(), rng=self._rng)
+
+    async def look(self, instance_id: str) -> Glimpse:
+        instance = await get_instance(self._store, instance_id)
+        return Glimpse(
+            id=instance.id,
+            ref=instance.ref,
+            state=instance.state,
+            reason=instance.reason,
+            failure=instance.failure,
+            result=instance.result,
+        )
+
+    async def cancel(self, instance_id: str, *, reason: str) -> None:
+        require_ok((await cancel(self._store, [instance_id], asker=self._asker, reason=reason))[0])
+
+    async def story(self, instance_id: str) -> Story:
+        return await story(self._store, instance_id)
+
+    async def close(self) -> None:
+        await self._store.close()

@@ -1,0 +1,148 @@
+"""Databases of older versions are migrated by opening them, and keep their rows."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+from alembic import command
+from sqlalchemy import create_engine
+
+from ostinato.clock import SystemClock
+from ostinato.core.definition import encode_definition
+from ostinato.core.states import State
+from ostinato.store.batches import WorkerRow
+from ostinato.store.migrations.run import alembic_config
+from ostinato.store.sqlite.database import APPLICATION_ID
+from ostinato.store.sqlite.store import SqliteStore
+from ostinato.testing.contracts.store_kit import REF, T0, Owner, counts, make_definition
+
+_DEFINITION = make_definition()
+
+
+def _make_old(path: Path, revision: str) -> None:
+    """A database as the version made it whose newest revision was `revision`, with a row in each table."""
+    engine = create_engine(f"sqlite:///{path}")
+    with engine.begin() as connection:
+        config = alembic_config()
+        config.attributes["connection"] = connection
+        config.attributes["partition_count"] = 8
+        command.upgrade(config, revision)
+    engine.dispose()
+    rows: dict[str, dict[str, object]] = {
+        "node": {"id": "old", "renewals": 3, "address": "", "started_us": T0},
+        "task": {
+            "namespace": REF.namespace,
+            "name": REF.name,
+            "partition": 3,
+            "version": 1,
+            "scheduled_version": 1,
+            "paused": 1,
+            "disabled": 0,
+            "created_us": T0,
+            "updated_us": T0,
+        },
+        "task_definition": {
+            "namespace": REF.namespace,
+            "name": REF.name,
+            "version": 1,
+            "definition": encode_definition(_DEFINITION),
+        },
+        "instance": {
+            "id": "i000001",
+            "namespace": REF.namespace,
+            "task": REF.name,
+            "task_version": 1,
+            "partition": 3,
+            "state": "pending",
+            "priority": 5,
+            "due_us": T0,
+            "created_us": T0,
+            "payload": b"{}",
+        },
+        "output": {
+            "instance_id": "i000001",
+            "attempt": 1,
+            "sequence": 1,
+            "attempt_id": "a",
+            "at_us": T0,
+            "stream": "stdout",
+            "text": "line\n",
+        },
+    }
+    connection = sqlite3.connect(path)
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    for table, values in rows.items():
+        marks = ", ".join(f":{name}" for name in values)
+        connection.execute(f"INSERT INTO {table} ({', '.join(values)}) VALUES ({marks})", values)
+    connection.commit()
+    connection.close()
+
+
+def _schema(path: Path) -> dict[str, tuple[object, ...]]:
+    """Of each table its columns, as SQLite understands them, and every index with its text."""
+    connection = sqlite3.connect(path)
+    names = connection.execute("SELECT type, name, sql FROM sqlite_master").fetchall()
+    schema = {
+        name: (sql,) if kind == "index" else tuple(connection.execute(f"PRAGMA table_info({name})"))
+        for kind, name, sql in names
+    }
+    connection.close()
+    return schema
+
+
+def _rows(path: Path) -> dict[str, list[tuple[object, ...]]]:
+    connection = sqlite3.connect(path)
+    tables = ("node", "partition_owner", "task", "task_definition", "instance", "output", "worker")
+    rows = {table: connection.execute(f"SELECT * FROM {table}").fetchall() for table in tables}
+    connection.close()
+    return rows
+
+
+async def _open(path: Path) -> SqliteStore:
+    store = SqliteStore(str(path), clock=SystemClock())
+    await store.open()
+    return store
+
+
+@pytest.mark.parametrize("revision", ["0001"])
+async def test_an_old_database_opens_and_keeps_its_rows(tmp_path: Path, revision: str) -> None:
+    path = tmp_path / "old.db"
+    _make_old(path, revision)
+    store = await _open(path)
+    try:
+        assert store.partition_count == 8
+        task = (await store.get_tasks([REF]))[REF]
+        assert (task.definition, task.version, task.paused, task.origin) == (_DEFINITION, 1, True, "app")
+        assert await counts(store) == {"pending": 1}
+        assert (await store.get_instances(["i000001"]))["i000001"].state is State.PENDING
+        assert [chunk.text for chunk in await store.output("i000001", after=(0, 0), limit=9)] == ["line\n"]
+        assert await store.workers() == []
+        # What is new works in it.
+        (receipt,) = await store.apply([make_definition(command="false")], now_us=T0, origin="document")
+        assert (receipt.version, receipt.outcome) == (2, "changed")
+        assert (await store.get_tasks([REF]))[REF].origin == "document"
+        await Owner.of(store)
+        worker = WorkerRow(worker_id="w", worker_name="w", node_id="node-1", state="connected")
+        await store.record_workers([worker], gone_before_us=0)
+        assert await store.workers() == [worker]
+    finally:
+        await store.close()
+
+
+@pytest.mark.parametrize("revision", ["0001"])
+async def test_a_migrated_database_is_like_one_made_anew(tmp_path: Path, revision: str) -> None:
+    _make_old(tmp_path / "old.db", revision)
+    for name in ("old.db", "new.db"):
+        await (await _open(tmp_path / name)).close()
+    assert _schema(tmp_path / "old.db") == _schema(tmp_path / "new.db")
+
+
+async def test_opening_once_more_changes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "old.db"
+    _make_old(path, "0001")
+    await (await _open(path)).close()
+    before = _rows(path), _schema(path)
+    await (await _open(path)).close()
+    assert (_rows(path), _schema(path)) == before
