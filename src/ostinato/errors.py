@@ -94,6 +94,7 @@ CODES: dict[str, CodeEntry] = {
     "DATABASE_UNUSABLE": CodeEntry(EXIT_BAD_INPUT, "The database is corrupt, read-only or not Ostinato's."),
     "SCHEMA_VERSION": CodeEntry(EXIT_BAD_INPUT, "The database was made by a newer version of Ostinato."),
     "SCHEDULER_UNREACHABLE": CodeEntry(EXIT_UNREACHABLE, "No scheduler answers at the address."),
+    "OVERLOADED": CodeEntry(EXIT_UNREACHABLE, "Too many requests are under way; repeat it a little later."),
     "CONNECTION_CLOSED": CodeEntry(EXIT_UNREACHABLE, "The other side ended the stream, or it broke."),
     "PROTOCOL_MISMATCH": CodeEntry(EXIT_BAD_INPUT, "Worker and scheduler speak different protocol versions."),
     "UNKNOWN_TOKEN": CodeEntry(

@@ -10,7 +10,6 @@ import pytest
 
 from ostinato.control.apply import apply
 from ostinato.control.submit import KEY_LIFETIME_US, SubmitRequest, submit
-from ostinato.control.trigger import trigger
 from ostinato.core.changes import CommitBatch, SetTaskFlags
 from ostinato.core.definition import Parameter, PythonSpec, TaskDefinition, TaskRef
 from ostinato.core.instants import HOUR, MINUTE, SECOND
@@ -247,16 +246,5 @@ def test_c141_a_lost_answer_is_settled_by_repeating_the_same_ids(key: str) -> No
         assert receipt.created
         assert await desk.count() == 1
         assert (await desk.instance(receipt)).key == key
-
-    run_virtual(story())
-
-
-def test_a_task_started_by_hand_names_who_did_it() -> None:
-    async def story() -> None:
-        desk = await Desk().open()
-        receipt = await trigger(
-            desk.store, REF, now_us=START_US, rng=desk.rng, by="ada", payload=b'{"day": 1}'
-        )
-        assert (await desk.instance(receipt)).reason == "started by ada"
 
     run_virtual(story())

@@ -12,7 +12,9 @@ from ostinato.control.shapes.cluster import NodeShape, PartitionShape, WorkerSha
 from ostinato.control.shapes.instance import InstanceShape, OutputShape
 from ostinato.control.shapes.task import TaskShape
 
-#: Submissions, and ids of instances, that one request may name.
+#: Submissions of one request, which are accepted all or none.
+SUBMISSIONS_COUNT_MAX = 10_000
+#: Ids of instances that one request may name.
 BATCH_COUNT_MAX = 500
 #: Instances that one request by filter acts on.
 MATCHING_COUNT_MAX = 1_000
@@ -45,6 +47,13 @@ _Key = Annotated[
     str | None,
     msgspec.Meta(description="Idempotency key: while it lives (24 h), the same request is carried out once."),
 ]
+_Id = Annotated[
+    str | None,
+    msgspec.Meta(
+        description="Id of the instance, for a caller that may have to repeat a request without an answer.",
+        extra_json_schema={"pattern": "^[0-7][0-9abcdefghjkmnpqrstvwxyz]{25}$"},
+    ),
+]
 _Priority = Annotated[
     int | None,
     msgspec.Meta(
@@ -65,6 +74,7 @@ class SubmitBody(_In, kw_only=True, frozen=True):
     """One run of a task; `delay` and `at` exclude each other, neither means now."""
 
     payload: Payload = msgspec.field(default_factory=dict)
+    id: _Id = None
     key: _Key = None
     delay: _Delay = None
     at: _At = None
@@ -82,7 +92,7 @@ class SubmissionsBody(_In, kw_only=True, frozen=True):
     """Several runs, of which all are accepted or none."""
 
     submissions: Annotated[
-        list[SubmissionBody], msgspec.Meta(extra_json_schema={"maxItems": BATCH_COUNT_MAX})
+        list[SubmissionBody], msgspec.Meta(extra_json_schema={"maxItems": SUBMISSIONS_COUNT_MAX})
     ]
 
 

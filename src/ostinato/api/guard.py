@@ -97,7 +97,7 @@ class Guard:
     async def _in_turn(self, scope: Message, receive: Receive, send: Send) -> None:
         if self._under_way_count >= self._limits.requests_at_once_max:
             raise UnavailableError(
-                "SCHEDULER_UNREACHABLE",
+                "OVERLOADED",
                 f"{self._under_way_count} requests are under way, and no more are answered at once",
                 hint="repeat it a little later",
             )

@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TypeAlias
-from urllib.parse import urlsplit
 
 import msgspec
 
+from ostinato.control.checks import Check, invalid, refusing, validate_duration
+from ostinato.control.executor_checks import executor_checks
 from ostinato.control.names import validate_label_value, validate_name, validate_text
 from ostinato.control.parameters import check_parameters
-from ostinato.core.definition import (
-    ExecutorSpec,
-    HttpSpec,
-    Parameter,
-    PythonSpec,
-    ShellSpec,
-    TaskDefinition,
-    TaskRef,
-)
-from ostinato.core.instants import DURATION_MAX_US, MILLISECOND, format_duration
+from ostinato.core.definition import HttpSpec, Parameter, PythonSpec, TaskDefinition, TaskRef
+from ostinato.core.instants import DURATION_MAX_US, MILLISECOND
 from ostinato.core.payload import check_json_object
 from ostinato.core.retry.policy import validate_policy
 from ostinato.core.schedule.trigger import Trigger, trigger_id, validate_trigger
@@ -33,7 +24,6 @@ from ostinato.store.protocol import Store
 PRIORITY_MAX = 9
 TRIGGERS_COUNT_MAX = 100
 LABELS_COUNT_MAX = 50
-COMMAND_LENGTH_MAX = 100_000
 GRACE_MAX_US = 3_600_000_000
 #: Less than this, no interpreter and hardly a shell could start.
 MEMORY_LIMIT_MIN_BYTES = 16 * MIB
@@ -43,16 +33,8 @@ CPU_LIMIT_MIN = 0.01
 CPU_LIMIT_MAX = 4096.0
 QUEUE_BOUND_MAX = 100_000
 
-Check: TypeAlias = Callable[[], None]
-
 _ISOLATIONS = ("shared", "process")
 _OVERLAPS = ("allow", "forbid", "queue", "replace")
-_METHOD = re.compile(r"[A-Z]{1,20}", re.ASCII)
-_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)
-#: Set from the body: a second opinion would make the server wait for more, or take the rest as a request.
-_FRAMING_HEADERS = frozenset({"content-length", "transfer-encoding"})
-_VARIABLE_NAME = re.compile(r"[^=\x00]+")
-_STATUS = re.compile(r"[1-9]xx|[1-9]\d\d(-[1-9]\d\d)?", re.ASCII)
 
 
 async def apply(store: Store, definitions: Sequence[TaskDefinition], *, now_us: int) -> list[ApplyReceipt]:
@@ -113,7 +95,7 @@ def _checks(definition: TaskDefinition) -> Iterator[Check]:
     """Each refuses for one reason, so that all of them can be told at once."""
     yield partial(validate_name, definition.namespace, field="namespace")
     yield partial(validate_name, definition.name, field="name")
-    yield from _executor_checks(definition.executor)
+    yield from executor_checks(definition.executor)
     yield from _trigger_checks(definition)
     yield partial(validate_policy, definition.retry)
     yield from _duration_checks(definition)
@@ -128,16 +110,16 @@ def _checks(definition: TaskDefinition) -> Iterator[Check]:
 
 def _validate_overlap(definition: TaskDefinition) -> None:
     if definition.overlap is not None and definition.overlap not in _OVERLAPS:
-        raise _invalid(
+        raise invalid(
             f"{definition.overlap!r} is not known", "overlap", hint=f"one of {', '.join(_OVERLAPS)}"
         )
     if not 1 <= definition.queue_bound <= QUEUE_BOUND_MAX:
-        raise _invalid(f"{definition.queue_bound} is not within 1 to {QUEUE_BOUND_MAX}", "queue_bound")
+        raise invalid(f"{definition.queue_bound} is not within 1 to {QUEUE_BOUND_MAX}", "queue_bound")
 
 
 def _label_checks(labels: Mapping[str, str]) -> Iterator[Check]:
     if len(labels) > LABELS_COUNT_MAX:
-        yield _refusing(_invalid(f"{len(labels)} labels, at most {LABELS_COUNT_MAX}", "labels"))
+        yield refusing(invalid(f"{len(labels)} labels, at most {LABELS_COUNT_MAX}", "labels"))
         return
     for name, value in labels.items():
         yield partial(validate_name, name, field="labels")
@@ -163,7 +145,7 @@ def _validate_fires(definition: TaskDefinition, given: Collection[str]) -> None:
 def _trigger_checks(definition: TaskDefinition) -> Iterator[Check]:
     if len(definition.triggers) > TRIGGERS_COUNT_MAX:
         message = f"{len(definition.triggers)} triggers, at most {TRIGGERS_COUNT_MAX}"
-        yield _refusing(_invalid(message, "triggers"))
+        yield refusing(invalid(message, "triggers"))
         return
     seen: set[str] = set()
     for index, trigger in enumerate(definition.triggers):
@@ -174,7 +156,7 @@ def _validate_trigger(definition: TaskDefinition, index: int, *, trigger: Trigge
     validate_trigger(trigger, field=f"triggers[{index}]")
     identifier = trigger_id(definition.namespace, definition.name, trigger)
     if identifier in seen:
-        raise _invalid("fires at the same instants as an earlier trigger", f"triggers[{index}]")
+        raise invalid("fires at the same instants as an earlier trigger", f"triggers[{index}]")
     seen.add(identifier)
 
 
@@ -187,34 +169,24 @@ def _duration_checks(definition: TaskDefinition) -> Iterator[Check]:
     )
     for field, value_us, low_us, high_us in limits:
         if value_us is not None:
-            yield partial(_validate_duration, field, value_us, low_us=low_us, high_us=high_us)
-
-
-def _validate_duration(field: str, value_us: int, *, low_us: int, high_us: int) -> None:
-    if not low_us <= value_us <= high_us:
-        raise UserError(
-            "INVALID_DURATION",
-            f"{format_duration(value_us)} is out of range",
-            field=field,
-            hint=f"from {format_duration(low_us)} to {format_duration(high_us)}",
-        )
+            yield partial(validate_duration, field, value_us, low_us=low_us, high_us=high_us)
 
 
 def _validate_isolation(definition: TaskDefinition) -> None:
     if definition.isolation not in _ISOLATIONS:
-        raise _invalid(
+        raise invalid(
             f"{definition.isolation!r} is not known", "isolation", hint=f"one of {', '.join(_ISOLATIONS)}"
         )
     is_python = isinstance(definition.executor, PythonSpec)
     if definition.isolation == "process" and not is_python:
-        raise _invalid(
+        raise invalid(
             "is for Python functions",
             "isolation",
             hint="leave it out: a command always has processes of its own, a request needs none",
         )
     field = _limited_by(definition)
     if field and is_python and definition.isolation == "shared":
-        raise _invalid(
+        raise invalid(
             f"{field} limits a process, and a task with isolation shared has none of its own",
             "isolation",
             hint="write process, or leave it out",
@@ -225,7 +197,7 @@ def _limit_checks(definition: TaskDefinition) -> Iterator[Check]:
     field = _limited_by(definition)
     if field and isinstance(definition.executor, HttpSpec):
         message = "a request has no process that could be limited"
-        yield _refusing(_invalid(message, field, hint="leave it out"))
+        yield refusing(invalid(message, field, hint="leave it out"))
         return
     yield partial(_validate_memory_limit, definition.memory_limit_bytes)
     yield partial(_validate_cpu_limit, definition.cpu_limit)
@@ -234,7 +206,7 @@ def _limit_checks(definition: TaskDefinition) -> Iterator[Check]:
 def _validate_memory_limit(memory_bytes: int | None) -> None:
     if memory_bytes is not None and not MEMORY_LIMIT_MIN_BYTES <= memory_bytes <= MEMORY_LIMIT_MAX_BYTES:
         low, high = format_size(MEMORY_LIMIT_MIN_BYTES), format_size(MEMORY_LIMIT_MAX_BYTES)
-        raise _invalid(
+        raise invalid(
             f"{format_size(memory_bytes)} is out of range", "memory_limit", hint=f"from {low} to {high}"
         )
 
@@ -242,7 +214,7 @@ def _validate_memory_limit(memory_bytes: int | None) -> None:
 def _validate_cpu_limit(cpu_count: float | None) -> None:
     # Written so that NaN, which is in no range, is refused.
     if cpu_count is not None and not CPU_LIMIT_MIN <= cpu_count <= CPU_LIMIT_MAX:
-        raise _invalid(
+        raise invalid(
             f"{cpu_count} cores are out of range",
             "cpu_limit",
             hint=f"from {CPU_LIMIT_MIN} to {CPU_LIMIT_MAX:.0f} cores",
@@ -253,139 +225,3 @@ def _limited_by(definition: TaskDefinition) -> str:
     if definition.memory_limit_bytes is not None:
         return "memory_limit"
     return "" if definition.cpu_limit is None else "cpu_limit"
-
-
-# ── executors ─────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _executor_checks(executor: ExecutorSpec) -> Iterator[Check]:
-    if isinstance(executor, PythonSpec):
-        return _python_checks(executor)
-    return _shell_checks(executor) if isinstance(executor, ShellSpec) else _http_checks(executor)
-
-
-def _python_checks(executor: PythonSpec) -> Iterator[Check]:
-    if not executor.call:
-        hint = "write it as package.module:function"
-        yield _refusing(_invalid("a function is needed", "python.call", hint=hint))
-    yield partial(validate_text, executor.call, field="python.call")
-    yield partial(_validate_parameters, executor.parameters)
-
-
-def _validate_parameters(parameters: Sequence[Parameter]) -> None:
-    seen: set[str] = set()
-    for parameter in parameters:
-        if not parameter.name.isidentifier() or parameter.name in seen:
-            raise _invalid(f"{parameter.name!a} cannot be a parameter", "python.parameters")
-        seen.add(parameter.name)
-
-
-def _shell_checks(executor: ShellSpec) -> Iterator[Check]:
-    yield partial(_validate_command, executor.command)
-    yield from _pair_checks(executor.env, "shell.env", names=_VARIABLE_NAME)
-    yield partial(_refuse_nul, executor.directory, "shell.directory")
-
-
-def _validate_command(command: str | tuple[str, ...]) -> None:
-    words = (command,) if isinstance(command, str) else command
-    if not words or not words[0].strip():
-        raise _invalid("a command is needed", "shell.command")
-    for word in words:
-        # An argument may hold any character that the operating system can pass: all but NUL.
-        _refuse_nul(word, "shell.command")
-    if sum(map(len, words)) > COMMAND_LENGTH_MAX:
-        raise _invalid(f"more than {COMMAND_LENGTH_MAX} characters", "shell.command")
-
-
-def _http_checks(executor: HttpSpec) -> Iterator[Check]:
-    yield partial(_validate_method, executor.method)
-    yield partial(_validate_address, executor.url)
-    yield from _header_checks(executor.headers)
-    yield partial(_refuse_nul, executor.body, "http.body")
-    yield partial(_validate_statuses, executor.success_status)
-    for field, value_us in (
-        ("http.connect_timeout", executor.connect_timeout_us),
-        ("http.read_timeout", executor.read_timeout_us),
-    ):
-        yield partial(_validate_duration, field, value_us, low_us=MILLISECOND, high_us=DURATION_MAX_US)
-
-
-def _validate_method(method: str) -> None:
-    if _METHOD.fullmatch(method) is None:
-        raise _invalid(f"{method!r} is not a method", "http.method", hint="write it as GET or POST")
-
-
-def _validate_statuses(statuses: Sequence[str]) -> None:
-    if not statuses:
-        raise _invalid("no status would ever be a success", "http.success_status")
-    for status in statuses:
-        if _STATUS.fullmatch(status) is None:
-            raise _invalid(f"{status!r} is no status", "http.success_status", hint="as 200, 2xx or 200-204")
-
-
-def _validate_address(url: str) -> None:
-    validate_text(url, field="http.url")
-    if not url.startswith(("http://", "https://")) or any(map(str.isspace, url)):
-        raise _invalid(f"{url!r} is not an http:// or https:// address", "http.url")
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-    except ValueError as error:
-        raise _invalid(f"{url!r} is not an address: {error}", "http.url") from None
-    if not parts.hostname:
-        raise _invalid(f"{url!r} names no host", "http.url")
-    if port == 0:
-        raise _invalid(f"{url!r} names port 0, which nobody can listen on", "http.url")
-
-
-def _header_checks(headers: Mapping[str, str]) -> Iterator[Check]:
-    """Refuse headers that no request could be sent with."""
-    yield from _pair_checks(headers, "http.headers", names=_HEADER_NAME)
-    for name, value in headers.items():
-        yield partial(_validate_header, name, value)
-
-
-def _validate_header(name: str, value: str) -> None:
-    field = f"http.headers.{name}"
-    if name.lower() in _FRAMING_HEADERS:
-        raise _invalid(
-            "says where the request ends",
-            field,
-            hint="leave it out: it is made from the body that is sent",
-        )
-    if "\r" in value or "\n" in value:
-        raise _invalid("a header is one line", field)
-    if not value.isascii():
-        raise _invalid("holds a character that is not ASCII", field, hint="encode it, as %C3%A9")
-    if value != value.strip():
-        raise _invalid("begins or ends with white space", field)
-
-
-def _pair_checks(pairs: Mapping[str, str], field: str, *, names: re.Pattern[str]) -> Iterator[Check]:
-    for name, value in pairs.items():
-        if names.fullmatch(name) is None:
-            yield _refusing(_invalid(f"{name!a} is not a name", field))
-        yield partial(_refuse_nul, name, field)
-        yield partial(_refuse_nul, value, f"{field}.{name}")
-
-
-def _refuse_nul(text: str, field: str) -> None:
-    if "\0" in text:
-        raise _invalid("holds a NUL character", field)
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise _invalid("holds a lone surrogate, which is not valid Unicode", field) from None
-
-
-def _refusing(error: UserError) -> Check:
-    """The check of what is known to be wrong already."""
-
-    def check() -> None:
-        raise error
-
-    return check
-
-
-def _invalid(message: str, field: str, *, hint: str = "") -> UserError:
-    return UserError("INVALID_VALUE", message, field=field, hint=hint)

@@ -21,6 +21,8 @@ def story_lines(story: Story, *, traceback: bool = False) -> list[str]:
     if any(attempt.error_output for attempt in story.attempts):
         lines += [f"logs: ostinato instance logs {story.id}"]
     lines += [f"next: {story.next}"]
+    if story.state in TERMINAL_STATES and story.state is not State.SUCCESS:
+        lines += [f"again: ostinato instance retry {story.id}"]
     return lines
 
 

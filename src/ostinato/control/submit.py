@@ -14,7 +14,7 @@ from ostinato.control.names import did_you_mean, validate_key, validate_name
 from ostinato.control.parameters import check_parameters
 from ostinato.core.definition import TaskDefinition, TaskRef, TaskRow
 from ostinato.core.failure.text import cut_text
-from ostinato.core.ids import new_id
+from ostinato.core.ids import is_id, new_id
 from ostinato.core.instants import DAY, DURATION_MAX_US, INSTANT_MAX_US, INSTANT_MIN_US
 from ostinato.core.model import Instance
 from ostinato.core.payload import (
@@ -51,6 +51,8 @@ class SubmitRequest(msgspec.Struct, kw_only=True, frozen=True):
     priority: int | None = None
     #: Said of the instance while it waits, such as who started it by hand.
     reason: str = ""
+    #: Id of the instance, chosen by a caller that may have to repeat itself (C141); empty: a new one.
+    id: str = ""
 
 
 class _Resolved(NamedTuple):
@@ -80,7 +82,9 @@ async def submit(
     ]
     if not rows:
         return []
+    _refuse_repeated_ids(submissions)
     receipts = await _insert(store, rows)
+    await _refuse_foreign_ids(store, submissions, rows=rows, receipts=receipts)
     answered = [
         SubmitReceipt(
             instance_id=receipt.instance_id,
@@ -165,6 +169,10 @@ def _submission(request: SubmitRequest, task: _Resolved, *, now_us: int, rng: Ra
     due_us = _due_us(request, now_us)
     if request.priority is not None:
         validate_priority(request.priority)
+    if request.id and not is_id(request.id):
+        raise UserError(
+            "INVALID_VALUE", f"{request.id!a} is not an id", field="id", hint="leave it out for a new one"
+        )
     request_hash = ""
     # Compared with "no key", as 0 or b"" must be refused rather than taken for none.
     if request.key != "":
@@ -172,7 +180,7 @@ def _submission(request: SubmitRequest, task: _Resolved, *, now_us: int, rng: Ra
         request_hash = blake2b(canonical_json(request.payload), digest_size=16).hexdigest()
     return Submission(
         instance=Instance(
-            id=new_id(now_us, rng),
+            id=request.id or new_id(now_us, rng),
             namespace=request.namespace,
             task=request.task,
             task_version=task.row.version,
@@ -236,6 +244,46 @@ async def _insert(store: Store, rows: Sequence[Submission]) -> list[SubmitReceip
             raise
     # Nobody knows whether the rows were committed. Repeating the same ids is safe (C141), and settles it.
     return await store.submit(rows)
+
+
+def _refuse_repeated_ids(requests: Sequence[SubmitRequest]) -> None:
+    chosen: set[str] = set()
+    for index, request in enumerate(requests):
+        if request.id and request.id in chosen:
+            raise ConflictError(
+                "KEY_CONFLICT",
+                f"id {request.id} is given twice",
+                subject=request.id,
+                field=f"submissions[{index}].id",
+            )
+        chosen.add(request.id)
+
+
+async def _refuse_foreign_ids(
+    store: Store,
+    requests: Sequence[SubmitRequest],
+    *,
+    rows: Sequence[Submission],
+    receipts: Sequence[SubmitReceipt],
+) -> None:
+    """An id that existed before must be of this very submission: else the caller would follow another's."""
+    known = {
+        row.instance.id: row.instance
+        for request, row, receipt in zip(requests, rows, receipts, strict=True)
+        if request.id and not receipt.created and receipt.instance_id == request.id
+    }
+    if not known:
+        return
+    found = await store.get_instances([*known])
+    for identifier, wanted in known.items():
+        existing = found.get(identifier)
+        if existing is not None and (existing.ref, existing.payload) != (wanted.ref, wanted.payload):
+            raise ConflictError(
+                "KEY_CONFLICT",
+                f"id {identifier} belongs to another submission, of {existing.ref}",
+                subject=identifier,
+                field="id",
+            )
 
 
 def _refuse_conflicts(rows: Sequence[Submission], receipts: Sequence[SubmitReceipt]) -> None:

@@ -6,7 +6,8 @@ that it was created with (design section 11, Versions).
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from functools import cache
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
@@ -151,7 +152,31 @@ _decoder = msgspec.json.Decoder(TaskDefinition)
 
 def encode_definition(definition: TaskDefinition) -> bytes:
     """Canonical JSON: equal definitions give equal bytes, so that an unchanged one makes no new version."""
-    return _encoder.encode(definition)
+    return _encoder.encode(_without_said_defaults(definition))
+
+
+def _without_said_defaults(value: Any) -> Any:
+    """An equal struct, the same as if what is said and is the default had been left out.
+
+    The encoder leaves out what *is* the default object, not what equals it.
+    """
+    if isinstance(value, tuple):
+        return tuple(_without_said_defaults(entry) for entry in value)
+    if not isinstance(value, msgspec.Struct) or isinstance(value, msgspec.Raw):
+        return value
+    changes = {}
+    for name, default in _defaults(type(value)):
+        said = getattr(value, name)
+        if default is not msgspec.NODEFAULT and said == default:
+            changes[name] = default
+        elif isinstance(said, msgspec.Struct | tuple):
+            changes[name] = _without_said_defaults(said)
+    return msgspec.structs.replace(value, **changes) if changes else value
+
+
+@cache
+def _defaults(kind: type[msgspec.Struct]) -> tuple[tuple[str, object], ...]:
+    return tuple((entry.name, entry.default) for entry in msgspec.structs.fields(kind))
 
 
 def decode_definition(encoded: bytes) -> TaskDefinition:

@@ -18,6 +18,11 @@ def new_id(now_us: int, rng: Random) -> str:
     return "".join([_PAIRS[(value >> shift) & 1023] for shift in range(120, -1, -10)])
 
 
+def is_id(text: str) -> bool:
+    """Whether `text` could have been made by `new_id`."""
+    return len(text) == 26 and text[0] in _ALPHABET[:8] and all(character in _ALPHABET for character in text)
+
+
 def new_attempt_id(rng: Random) -> str:
     """16 hexadecimal characters: the random part of a fencing token."""
     return f"{rng.getrandbits(64):016x}"

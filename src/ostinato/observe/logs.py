@@ -126,7 +126,10 @@ def configure_logging(
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
     # Libraries that log each request or statement at INFO drown what ours say.
-    for name in ("uvicorn", "httpx", "httpcore", "sqlalchemy.engine", "alembic", "grpc", "asyncio"):
+    for name in (
+        *("uvicorn", "litestar", "httpx", "httpcore", "sqlalchemy.engine", "alembic", "grpc", "asyncio"),
+        "watchfiles",
+    ):
         logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
 
 

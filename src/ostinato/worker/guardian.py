@@ -37,11 +37,11 @@ _log = logging.getLogger("ostinato.worker")
 #: As a part of a command: the number of the first descriptor that is passed on.
 CHANNEL = os.fsdecode(CHANNEL_ARGUMENT)
 
-_PING_US = SECOND
+_PING_US = SECOND // 2
 #: So many questions in a row unanswered, each asked while this process itself went on: it is frozen.
-_SILENT_PINGS_MAX = 5
+_SILENT_PINGS_MAX = 8
 #: As above for one that has not answered yet: a busy machine starts it slowly.
-_SILENT_PINGS_MAX_AT_START = 30
+_SILENT_PINGS_MAX_AT_START = 60
 _CLOSE_US = 10 * SECOND
 _RESTART_PAUSE_US = SECOND
 _REPLACED_US_MAX = 10 * SECOND

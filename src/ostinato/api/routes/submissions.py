@@ -6,7 +6,7 @@ from litestar import Response, post
 from litestar.params import JSONBody
 
 from ostinato.api.bodies import (
-    BATCH_COUNT_MAX,
+    SUBMISSIONS_COUNT_MAX,
     SubmissionsBody,
     SubmitBody,
     SubmittedBody,
@@ -16,6 +16,7 @@ from ostinato.api.parameters import By, IdempotencyKey, Namespace, ServicesOf, T
 from ostinato.api.services import BY_DEFAULT, header_text
 from ostinato.control.names import validate_name
 from ostinato.control.submit import SubmitRequest, submit
+from ostinato.core.ids import is_id
 from ostinato.core.instants import parse_duration, parse_instant
 from ostinato.core.payload import encode_payload
 from ostinato.errors import UserError
@@ -59,10 +60,10 @@ async def submit_instances(
 ) -> SubmittedList:
     """Run tasks of a namespace: all of the submissions are accepted, or none."""
     validate_name(namespace, field="namespace")
-    if len(data.submissions) > BATCH_COUNT_MAX:
+    if len(data.submissions) > SUBMISSIONS_COUNT_MAX:
         raise UserError(
             "INVALID_VALUE",
-            f"{len(data.submissions)} submissions, at most {BATCH_COUNT_MAX}",
+            f"{len(data.submissions)} submissions, at most {SUBMISSIONS_COUNT_MAX}",
             field="submissions",
         )
     requests = [
@@ -94,7 +95,15 @@ def _request(
         due_us=None if body.at is None else parse_instant(body.at, field=f"{prefix}at"),
         priority=body.priority,
         reason=reason,
+        id="" if body.id is None else _id(body.id, field=f"{prefix}id"),
     )
+
+
+def _id(identifier: str, *, field: str) -> str:
+    # In ``control`` an empty id means a new one; who sends one has lost it on the way.
+    if not is_id(identifier):
+        raise UserError("INVALID_VALUE", f"{identifier!a} is not an id", field=field)
+    return identifier
 
 
 def _key(body: SubmitBody, header: str | None) -> str | None:

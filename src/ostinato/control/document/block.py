@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, TypeVar
 
 import msgspec
@@ -91,20 +92,7 @@ class Block(msgspec.Struct, frozen=True, kw_only=True):
         return {**schema, "required": required} if required else schema
 
 
-def without_said_defaults(struct: Struct) -> Struct:
-    """An equal struct, the same as if what is said and is the default had been left out.
-
-    Encoding leaves out what *is* the default object, not what equals it, and an encoding that differs would
-    be a new version of the task.
-    """
-    changes = {}
-    for entry in msgspec.structs.fields(struct):
-        default = entry.default
-        if default is not msgspec.NODEFAULT and getattr(struct, entry.name) == default:
-            changes[entry.name] = default
-    return msgspec.structs.replace(struct, **changes)
-
-
+@cache
 def _default(kind: Any, attribute: str) -> object:
     for entry in msgspec.structs.fields(kind):
         if entry.name == attribute:

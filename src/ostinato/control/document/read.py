@@ -8,7 +8,7 @@ from typing import Any, cast
 import msgspec
 
 from ostinato.control.apply import definition_faults
-from ostinato.control.document.block import Block, Field, without_said_defaults
+from ostinato.control.document.block import Block, Field
 from ostinato.control.document.errors import InvalidDocument, joined, restated
 from ostinato.control.document.executor_blocks import readable_part
 from ostinato.control.document.kinds import NAME_PATTERN, Text, Whole
@@ -200,8 +200,7 @@ def read_definition(
             reading.refuse(restated(fault, field=joined(field, fault.field)))
     if faulty or executor is None or len(reading.faults) > before:
         return None
-    executor = without_said_defaults(executor)
-    return without_said_defaults(msgspec.structs.replace(definition, executor=executor))
+    return msgspec.structs.replace(definition, executor=executor)
 
 
 def _read_entry(said: object, namespace: str, *, field: str, reading: Reading) -> TaskDefinition | None:

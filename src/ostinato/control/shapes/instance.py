@@ -57,6 +57,8 @@ class AttemptShape(msgspec.Struct, kw_only=True):
     message: str | None
     decision: str | None
     next_due: str | None
+    #: Last lines that a command wrote to stderr; of the newest attempt only, and only if it failed.
+    error_output: list[str]
 
 
 class HistoryShape(msgspec.Struct, kw_only=True):
@@ -86,6 +88,9 @@ class StoryShape(InstanceShape, kw_only=True):
     max_lost: int | None
     waits: str | None
     next: str
+    #: It fails if no attempt has started by then.
+    expires: str | None
+    cancel_reason: str | None
     attempts: list[AttemptShape]
     history: list[HistoryShape]
 
@@ -116,6 +121,8 @@ def story_shape(instance: Instance, story: Story, *, history: Sequence[HistoryRo
         max_lost=story.max_lost,
         waits=story.waits or None,
         next=story.next,
+        expires=instant(story.expires_us),
+        cancel_reason=story.cancel_reason or None,
         attempts=[attempt_shape(attempt) for attempt in story.attempts],
         history=[history_shape(row) for row in history],
     )
@@ -137,6 +144,7 @@ def attempt_shape(attempt: AttemptStory) -> AttemptShape:
         message=attempt.message or None,
         decision=attempt.decision or None,
         next_due=instant(attempt.next_due_us),
+        error_output=list(attempt.error_output),
     )
 
 

@@ -97,33 +97,8 @@ def replay(
         message = f"task {instance.ref} is disabled; enable it, then replay its instances"
         _answer(request, "TASK_DISABLED", message, now_us=now_us, into=into)
         return
-    require_move("replay", instance.state, State.PENDING, subject=instance.id)
-    queue_us = definition.queue_timeout_us
-    sentence = f"replayed by {request.by or 'a client'}" + (f": {body.reason}" if body.reason else "")
-    into.batch.replays.append(
-        Replay(
-            instance_id=instance.id,
-            partition=instance.partition,
-            expected_state=instance.state,
-            expected_generation=instance.generation,
-            task_version=version,
-            payload=bytes(body.payload) or instance.payload,
-            due_us=now_us,
-            expires_us=None if queue_us is None else now_us + queue_us,
-            reason=sentence,
-        )
-    )
-    into.batch.history.append(
-        HistoryRow(
-            instance_id=instance.id,
-            partition=instance.partition,
-            at_us=now_us,
-            kind=HistoryKind.REPLAYED,
-            sentence=sentence,
-            generation=instance.generation + 1,
-            attempt=instance.attempt,
-            by=request.by,
-        )
+    _begin_generation(
+        request, instance, body=body, version=version, definition=definition, now_us=now_us, into=into
     )
     _answer(request, "OK", f"generation {instance.generation + 1} begins", now_us=now_us, into=into)
 
@@ -210,6 +185,46 @@ def read_body(request: Request, kind: type[Body], *, now_us: int, into: Effects)
         message = f"the arguments of the {request.kind} cannot be read: {error}"
         _answer(request, "INVALID_VALUE", safe_text(message), now_us=now_us, into=into)
         return None
+
+
+def _begin_generation(
+    request: Request,
+    instance: Instance,
+    *,
+    body: ReplayBody,
+    version: int,
+    definition: TaskDefinition,
+    now_us: int,
+    into: Effects,
+) -> None:
+    require_move("replay", instance.state, State.PENDING, subject=instance.id)
+    queue_us = definition.queue_timeout_us
+    sentence = f"replayed by {request.by or 'a client'}" + (f": {body.reason}" if body.reason else "")
+    into.batch.replays.append(
+        Replay(
+            instance_id=instance.id,
+            partition=instance.partition,
+            expected_state=instance.state,
+            expected_generation=instance.generation,
+            task_version=version,
+            payload=bytes(body.payload) or instance.payload,
+            due_us=now_us,
+            expires_us=None if queue_us is None else now_us + queue_us,
+            reason=sentence,
+        )
+    )
+    into.batch.history.append(
+        HistoryRow(
+            instance_id=instance.id,
+            partition=instance.partition,
+            at_us=now_us,
+            kind=HistoryKind.REPLAYED,
+            sentence=sentence,
+            generation=instance.generation + 1,
+            attempt=instance.attempt,
+            by=request.by,
+        )
+    )
 
 
 def _cancel_waiting(
