@@ -58,6 +58,7 @@ from ostinato.wire.inprocess import InProcessNetwork
 from ostinato.wire.protocol import WorkerStream, WorkerTransport
 from ostinato.worker.resources import Resources, find_resources
 from ostinato.worker.supervisor import Supervisor
+from ostinato.worker.task_environment import submitting_to
 
 #: What an old worker runs may go on for as long as it takes.
 _OLD_CODE_US_MAX = 3650 * DAY
@@ -114,7 +115,9 @@ async def run_dev(
                 hook=log_hook,
                 teller=teller,
             )
-            return await dev.run(loaded, on_ready=on_ready)
+            # A task that submits reaches this very scheduler, whatever was told to us.
+            with submitting_to(f"http://{running.api}"):
+                return await dev.run(loaded, on_ready=on_ready)
     finally:
         await changes.close()
         signals.release()

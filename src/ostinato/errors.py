@@ -163,6 +163,25 @@ class InternalError(OstinatoError):
     """A bug in Ostinato."""
 
 
+def restated(
+    error: UserError,
+    *,
+    field: str | None = None,
+    subject: str | None = None,
+    hint: str | None = None,
+    place: str | None = None,
+) -> UserError:
+    """The same fault with another field, subject, hint or place; None keeps what it has."""
+    return UserError(
+        error.code,
+        error.message,
+        subject=error.subject if subject is None else subject,
+        field=error.field if field is None else field,
+        hint=error.hint if hint is None else hint,
+        place=error.place if place is None else place,
+    )
+
+
 def invariant(condition: bool, name: str, message: str, *, subject: str = "") -> None:
     """Raise ``InternalError`` with code ``INVARIANT`` unless `condition` holds.
 

@@ -168,7 +168,8 @@ _BY_NAME = {setting.name: setting for setting in SETTINGS}
 def load_settings(flags: Mapping[str, object], environ: Mapping[str, str], *, cwd: Path) -> Settings:
     """Settings from all sources. `flags` maps setting names to values; None means that it was not given.
 
-    Raises ``INVALID_SETTING`` whose field is the flag, the variable, or the file and key.
+    Raises ``INVALID_NAME`` for what is no name, ``INVALID_DURATION`` for what is no duration, and otherwise
+    ``INVALID_SETTING``; the field is the flag, the variable, or the file and key.
     """
     unknown = set(flags) - set(_BY_NAME)
     if unknown:
@@ -304,7 +305,7 @@ def _with_source(source: str, read: Callable[[object], _V], *, raw: object) -> _
     try:
         return read(raw)
     except OstinatoError as error:
-        raise UserError("INVALID_SETTING", error.message, field=source, hint=error.hint) from None
+        raise UserError(error.code, error.message, field=source, hint=error.hint) from None
 
 
 def _read_file(path: Path) -> dict[str, object]:

@@ -1,6 +1,7 @@
 """Readers of settings: what a flag, a variable or a key says, as a value of the right type.
 
-They raise ``INVALID_SETTING`` without a field; whoever knows the source adds it.
+They raise ``INVALID_SETTING`` without a field; whoever knows the source adds it. A name and a duration are
+refused with the code that they have everywhere.
 """
 
 from __future__ import annotations
@@ -12,13 +13,11 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from ostinato.core.instants import format_duration, parse_duration
+from ostinato.core.names import NAME_LENGTH_MAX, validate_name
 from ostinato.errors import UserError
 
-_NAME_LENGTH_MAX = 200
 _PORT_MAX = 65_535
 
-#: As names of namespaces and labels are checked everywhere (``control.names``).
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*", re.ASCII)
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 #: What no host name holds, and what an address of another kind would.
 _NO_HOST = re.compile(r"[\s/\\@?#\[\],:]")
@@ -34,8 +33,8 @@ class Address(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-def _refuse(message: str, *, hint: str = "") -> NoReturn:
-    raise UserError("INVALID_SETTING", message, hint=hint)
+def _refuse(message: str, *, hint: str = "", code: str = "INVALID_SETTING") -> NoReturn:
+    raise UserError(code, message, hint=hint)
 
 
 def read_text(value: object) -> str:
@@ -53,21 +52,19 @@ def read_required_text(value: object) -> str:
 
 
 def read_name(value: object) -> str:
-    """A name, as namespaces and labels have it."""
-    text = read_required_text(value)
-    if len(text) > _NAME_LENGTH_MAX or _NAME.fullmatch(text) is None:
-        _refuse(
-            f"{text!a} is not a name",
-            hint="begin with a letter or digit; then letters, digits, '_', '.' and '-', at most 200",
-        )
-    return text
+    """A name, as namespaces and labels have it. Raises ``INVALID_NAME``."""
+    if not isinstance(value, str):
+        _refuse(f"{value!r} is not a text")
+    name = value.strip()
+    validate_name(name, field="")
+    return name
 
 
 def read_label_value(value: object) -> str:
     """Value of a label; may be empty."""
     text = read_text(value)
-    if len(text) > _NAME_LENGTH_MAX:
-        _refuse(f"has {len(text)} characters, at most {_NAME_LENGTH_MAX}")
+    if len(text) > NAME_LENGTH_MAX:
+        _refuse(f"has {len(text)} characters, at most {NAME_LENGTH_MAX}")
     return text
 
 
@@ -116,12 +113,12 @@ def read_duration(minimum_us: int, maximum_us: int) -> Callable[[object], int]:
 
     def read(value: object) -> int:
         if not isinstance(value, str):
-            _refuse(f"{value!r} is not a duration", hint="write a number and a unit, such as 30s")
+            _refuse(f"{value!r} is not a duration", hint="write a number and a unit, such as 30s", code="INVALID_DURATION")
         duration_us = parse_duration(value, field="")
         if duration_us < minimum_us:
-            _refuse(f"{value} is below the minimum of {format_duration(minimum_us)}")
+            _refuse(f"{value} is below the minimum of {format_duration(minimum_us)}", code="INVALID_DURATION")
         if duration_us > maximum_us:
-            _refuse(f"{value} is above the maximum of {format_duration(maximum_us)}")
+            _refuse(f"{value} is above the maximum of {format_duration(maximum_us)}", code="INVALID_DURATION")
         return duration_us
 
     return read

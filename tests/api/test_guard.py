@@ -362,7 +362,7 @@ async def test_more_requests_at_once_than_agreed_are_refused_and_the_rest_is_ans
         waiting = [asyncio.create_task(rest.get("/nodes")) for _ in range(2)]
         await rest.until(lambda: _when(stalled, 2))
         refused = await rest.get("/version")
-        assert code_of(refused)[:2] == (503, "SCHEDULER_UNREACHABLE")
+        assert code_of(refused)[:2] == (503, "OVERLOADED")
         assert refused.headers["retry-after"] == "1"
         assert (await rest.client.get("/healthz")).status_code == 200
         go_on.set()

@@ -63,6 +63,33 @@ async def test_header_and_body_may_not_name_different_keys(rest: Rest) -> None:
     assert (different.status_code, different.json()["code"]) == (400, "INVALID_VALUE")
 
 
+async def test_c141_a_repeated_id_is_the_same_submission_and_anothers_id_is_a_conflict(rest: Rest) -> None:
+    own = "01kq5zv3e8" + "a" * 16
+    first = await rest.post(ADD, {"payload": {"first": 1}, "id": own, "delay": "1h"})
+    again = await rest.post(ADD, {"payload": {"first": 1}, "id": own, "delay": "1h"})
+    for answer in (first, again):
+        assert (answer.status_code, answer.json()) == (201, {"instance_id": own, "created": True})
+    other = await rest.post(ADD, {"payload": {"first": 2}, "id": own})
+    assert (other.status_code, other.json()["code"], other.json()["field"]) == (409, "KEY_CONFLICT", "id")
+    assert [item["id"] for item in (await rest.get("/instances")).json()["items"]] == [own]
+
+
+@pytest.mark.parametrize("wrong", ["", "mine", "8" + "0" * 25, "0" * 25 + "U"])
+async def test_what_is_no_id_is_refused_by_field(rest: Rest, wrong: str) -> None:
+    one = await rest.post(ADD, {"id": wrong})
+    many = await rest.post("/namespaces/default/instances", {"submissions": [{"task": "add", "id": wrong}]})
+    assert (one.status_code, one.json()["code"], one.json()["field"]) == (400, "INVALID_VALUE", "id")
+    assert (many.status_code, many.json()["field"]) == (400, "submissions[0].id")
+
+
+async def test_an_id_given_twice_in_one_request_is_a_conflict_and_nothing_is_written(rest: Rest) -> None:
+    own = {"task": "add", "id": "01kq5zv3e8" + "a" * 16}
+    answer = await rest.post("/namespaces/default/instances", {"submissions": [own, own]})
+    assert (answer.status_code, answer.json()["code"]) == (409, "KEY_CONFLICT")
+    assert answer.json()["field"] == "submissions[1].id"
+    assert (await rest.get("/instances")).json()["items"] == []
+
+
 async def test_delay_and_instant_move_the_due_time(rest: Rest) -> None:
     later = (await rest.get(f"/instances/{await rest.submit(delay='1h')}")).json()
     then = (await rest.get(f"/instances/{await rest.submit(at='2090-01-01T01:00:00+01:00')}")).json()
@@ -84,7 +111,7 @@ async def test_many_submissions_are_accepted_all_or_none(rest: Rest) -> None:
     assert (bad.status_code, bad.json()["field"]) == (400, "submissions[1].priority")
     unknown = await rest.post(path, {"submissions": [{"task": "add"}, {"task": "nothing"}]})
     assert (unknown.status_code, unknown.json()["code"]) == (404, "TASK_NOT_FOUND")
-    too_many = await rest.post(path, {"submissions": [{"task": "add"}] * 501})
+    too_many = await rest.post(path, {"submissions": [{"task": "add"}] * 10_001})
     assert (too_many.status_code, too_many.json()["field"]) == (400, "submissions")
     assert len((await rest.get("/instances")).json()["items"]) == 2
 

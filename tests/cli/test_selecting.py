@@ -11,8 +11,9 @@ from house.project import ROOT
 
 from ostinato.cli.lazy import COMMANDS, LazyCommands
 from ostinato.cli.payloads import payload_of
-from ostinato.cli.selecting import moment, states_of
+from ostinato.cli.selecting import moment
 from ostinato.cli.watching import interval_us
+from ostinato.control.filters import states_of
 from ostinato.core.instants import DAY, HOUR, INSTANT_MIN_US, parse_instant
 from ostinato.errors import UserError
 
@@ -95,9 +96,9 @@ def test_payload_that_cannot_be_is_refused(said: str, arguments: list[str], code
 
 
 def test_state_that_there_is_none_of_is_refused_with_those_that_there_are() -> None:
-    assert states_of(["failed", "success"]) == ("failed", "success")
+    assert states_of(["failed", "success"], field="--state") == ("failed", "success")
     with pytest.raises(UserError, match="sleeping") as caught:
-        states_of(["sleeping"])
+        states_of(["sleeping"], field="--state")
     assert "retry_waiting" in caught.value.hint
 
 

@@ -43,7 +43,7 @@ WRONG: list[tuple[dict[str, object], str, str]] = [
     ({"labels": {"zone": "a\0b"}}, "INVALID_VALUE", "labels.zone"),
     ({"labels": {"": "a"}}, "INVALID_NAME", "labels"),
     ({"retry": RetryPolicy(max_retry=-1)}, "INVALID_POLICY", "retry.max_retry"),
-    ({"triggers": (CronTrigger(cron="61 * * * *"),)}, "INVALID_CRON", "triggers[0].minute"),
+    ({"triggers": (CronTrigger(cron="61 * * * *"),)}, "INVALID_CRON", "triggers[0].cron"),
     (
         {"triggers": (IntervalTrigger(every_us=SECOND), IntervalTrigger(every_us=SECOND))},
         "INVALID_VALUE",

@@ -52,7 +52,7 @@ tasks:
     )
     assert [(fault.place.removeprefix("tasks.yaml:"), fault.field) for fault in faults] == [
         ("5:37", "tasks[0].shell.env.PORT"),
-        ("7:10", "tasks[0].triggers[0].month"),
+        ("7:10", "tasks[0].triggers[0].cron"),
         ("7:30", "tasks[0].triggers[0].timezone"),
         ("9:7", "tasks[0].retry.interval"),
         ("10:7", "tasks[0].retry.max_retries"),

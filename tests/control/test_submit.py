@@ -116,6 +116,9 @@ REFUSED: list[tuple[dict[str, object], str, str]] = [
     ({"delay_us": -1}, "INVALID_DURATION", "delay"),
     ({"delay_us": 1, "due_us": 2}, "INVALID_VALUE", "at"),
     ({"due_us": 10**18}, "INVALID_INSTANT", "at"),
+    ({"id": "mine"}, "INVALID_VALUE", "id"),
+    ({"id": "8" + "0" * 25}, "INVALID_VALUE", "id"),
+    ({"id": "0" * 25 + "U"}, "INVALID_VALUE", "id"),
 ]
 
 
@@ -246,5 +249,51 @@ def test_c141_a_lost_answer_is_settled_by_repeating_the_same_ids(key: str) -> No
         assert receipt.created
         assert await desk.count() == 1
         assert (await desk.instance(receipt)).key == key
+
+    run_virtual(story())
+
+
+OWN_ID = "01kq5zv3e8" + "a" * 16
+
+
+def test_c141_a_caller_that_repeats_its_own_id_gets_one_instance() -> None:
+    async def story() -> None:
+        desk = await Desk().open()
+        first = await desk.submit(id=OWN_ID)
+        again = await desk.submit(id=OWN_ID, payload=b'{ "day":1 }')
+        assert (first, again) == (SubmitReceipt(OWN_ID, created=True), SubmitReceipt(OWN_ID, created=True))
+        assert await desk.count() == 1
+
+    run_virtual(story())
+
+
+def test_an_id_given_twice_at_once_is_refused_and_nothing_is_written() -> None:
+    async def story() -> None:
+        desk = await Desk().open()
+        requests = [desk.request(id=OWN_ID), desk.request(), desk.request(id=OWN_ID)]
+        with pytest.raises(ConflictError, match="given twice") as caught:
+            await desk.submit_all(requests)
+        assert (caught.value.code, caught.value.subject) == ("KEY_CONFLICT", OWN_ID)
+        assert caught.value.field == "submissions[2].id"
+        assert await desk.count() == 0
+
+    run_virtual(story())
+
+
+@pytest.mark.parametrize("changes", [{"payload": b'{"day": 2}'}, {"task": "audit"}])
+def test_an_id_of_another_submission_is_refused_and_that_one_stays_as_it_is(
+    changes: dict[str, object],
+) -> None:
+    async def story() -> None:
+        desk = await Desk().open()
+        await apply(desk.store, [msgspec.structs.replace(TASK, name="audit")], now_us=START_US)
+        first = await desk.submit(id=OWN_ID)
+        with pytest.raises(ConflictError, match="of default/report") as caught:
+            await desk.submit(id=OWN_ID, **changes)
+        assert (caught.value.code, caught.value.field) == ("KEY_CONFLICT", "id")
+        assert caught.value.subject == first.instance_id
+        instance = await desk.instance(first)
+        assert (instance.ref, instance.payload) == (REF, b'{"day": 1}')
+        assert await desk.count() == 1
 
     run_virtual(story())

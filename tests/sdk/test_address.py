@@ -7,7 +7,7 @@ import re
 import pytest
 
 from ostinato import App, UnavailableError, UserError
-from ostinato.sdk.gateway.address import DEFAULT_URL, base_url, is_loopback, said_url
+from ostinato.sdk.gateway.address import DEFAULT_URL, base_url, is_on_this_machine, said_url
 
 
 @pytest.fixture(autouse=True)
@@ -119,4 +119,4 @@ def test_an_address_of_this_machine_is_told_from_others() -> None:
         "http://a.localhost",
     )
     others = ("http://example.com", "http://10.0.0.1", "http://localhost.example.com", "http://[2001:db8::1]")
-    assert [is_loopback(url) for url in (*ours, *others)] == [True] * len(ours) + [False] * len(others)
+    assert [is_on_this_machine(url) for url in (*ours, *others)] == [True] * len(ours) + [False] * len(others)

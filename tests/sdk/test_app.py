@@ -104,7 +104,7 @@ WRONG_OPTIONS: list[tuple[dict[str, object], str]] = [
     ({"overlap": "sometimes"}, "overlap"),
     ({"retry": None}, "retry"),
     ({"retry": 3}, "retry"),
-    ({"cron": "61 * * * *"}, "minute"),
+    ({"cron": "61 * * * *"}, "cron"),
     ({"timezone": "Europe/Berlin"}, "timezone"),
     ({"cron": "0 2 * * *", "timezone": "Europe/Berln"}, "timezone"),
     ({"every": "1ms"}, "every"),

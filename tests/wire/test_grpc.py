@@ -11,7 +11,7 @@ import grpc.aio
 import pytest
 from support.proxy import Proxy
 
-from ostinato.errors import UnavailableError, UserError
+from ostinato.errors import ConflictError, UnavailableError, UserError
 from ostinato.testing.contracts.transport_harness import (
     Harness,
     assert_node_closed,
@@ -205,4 +205,14 @@ async def test_an_address_that_cannot_be_listened_on_is_refused(bind: str) -> No
 
     with pytest.raises(UserError, match=bind) as caught:
         await GrpcNodeTransport(bind).start(handle)
-    assert caught.value.code == "INVALID_SETTING"
+    assert (caught.value.code, caught.value.field) == ("INVALID_SETTING", "worker_bind")
+
+
+async def test_an_address_that_is_taken_names_the_setting() -> None:
+    async def handle(_: NodeStream) -> None: ...
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(ConflictError, match=address) as caught:
+            await GrpcNodeTransport(address).start(handle)
+    assert (caught.value.code, caught.value.field) == ("PORT_IN_USE", "worker_bind")

@@ -8,8 +8,9 @@ import msgspec
 
 from ostinato.control.plan import ChangeShape
 from ostinato.control.requests import REASON_LENGTH_MAX
+from ostinato.control.shapes.answers import AnswerShape, SubmittedShape
 from ostinato.control.shapes.cluster import NodeShape, PartitionShape, WorkerShape
-from ostinato.control.shapes.instance import InstanceShape, OutputShape
+from ostinato.control.shapes.instance import HistoryShape, InstanceShape, OutputShape
 from ostinato.control.shapes.task import TaskShape
 
 #: Submissions of one request, which are accepted all or none.
@@ -35,17 +36,30 @@ Reason = Annotated[
     str,
     msgspec.Meta(description="Why, for the history.", extra_json_schema={"maxLength": REASON_LENGTH_MAX}),
 ]
+# What is of any type here is refused by the rule of its own, in the words that the other surfaces have too.
+_OPTIONAL_TEXT = {"type": ["string", "null"]}
 _Delay = Annotated[
-    str | None,
-    msgspec.Meta(description="Start so long from now, as `90s` or `1h30m`.", examples=["5m"]),
+    Any,
+    msgspec.Meta(
+        description="Start so long from now, as `90s` or `1h30m`.",
+        examples=["5m"],
+        extra_json_schema=_OPTIONAL_TEXT,
+    ),
 ]
 _At = Annotated[
-    str | None,
-    msgspec.Meta(description="Start then: ISO 8601 with an offset.", examples=["2030-01-31T18:00:00+01:00"]),
+    Any,
+    msgspec.Meta(
+        description="Start then: ISO 8601 with an offset.",
+        examples=["2030-01-31T18:00:00+01:00"],
+        extra_json_schema=_OPTIONAL_TEXT,
+    ),
 ]
 _Key = Annotated[
-    str | None,
-    msgspec.Meta(description="Idempotency key: while it lives (24 h), the same request is carried out once."),
+    Any,
+    msgspec.Meta(
+        description="Idempotency key: while it lives (24 h), the same request is carried out once.",
+        extra_json_schema=_OPTIONAL_TEXT,
+    ),
 ]
 _Id = Annotated[
     str | None,
@@ -55,10 +69,10 @@ _Id = Annotated[
     ),
 ]
 _Priority = Annotated[
-    int | None,
+    Any,
     msgspec.Meta(
         description="0 to 9, higher first; the task's if left out.",
-        extra_json_schema={"minimum": 0, "maximum": 9},
+        extra_json_schema={"type": ["integer", "null"], "minimum": 0, "maximum": 9},
     ),
 ]
 
@@ -199,11 +213,13 @@ class InstancePageBody(msgspec.Struct, kw_only=True):
     cursor: _Cursor
 
 
-class CountsBody(msgspec.Struct, kw_only=True):
-    """Number of instances by state."""
+class HistoryPage(msgspec.Struct, kw_only=True):
+    """History in the order it was written."""
 
-    by_state: dict[str, int]
-    exact: Annotated[bool, msgspec.Meta(description="False: there are more.")]
+    items: list[HistoryShape]
+    cursor: Annotated[
+        str | None, msgspec.Meta(description="Give it as `after` for what follows; null: no more for now.")
+    ]
 
 
 class OutputPage(msgspec.Struct, kw_only=True):
@@ -223,31 +239,16 @@ class FlagBody(msgspec.Struct, kw_only=True):
     done: Annotated[str, msgspec.Meta(description="`pause`, `resume`, `disable` or `enable`.")]
 
 
-class SubmittedBody(msgspec.Struct, kw_only=True):
-    """The instance that answers a submission."""
-
-    instance_id: str
-    created: Annotated[bool, msgspec.Meta(description="False: it existed under the live key.")]
-
-
 class SubmittedList(msgspec.Struct, kw_only=True):
     """Answers in the order of the submissions."""
 
-    items: list[SubmittedBody]
-
-
-class AnswerBody(msgspec.Struct, kw_only=True):
-    """An owner's answer about one instance."""
-
-    instance_id: str
-    code: Annotated[str, msgspec.Meta(description="`OK`, or why not: a code of docs/errors.md.")]
-    message: str
+    items: list[SubmittedShape]
 
 
 class AnswerList(msgspec.Struct, kw_only=True):
     """Answers by instance."""
 
-    items: list[AnswerBody]
+    items: list[AnswerShape]
 
 
 class ChangeList(msgspec.Struct, kw_only=True):

@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable
-from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 import msgspec
@@ -24,12 +23,13 @@ from ostinato.api.addresses import Addresses
 from ostinato.api.asgi import SAFE_HEADERS, Asgi, Message, Receive, Send, answer, answer_problem, header
 from ostinato.api.problem import log_bug, problem_of
 from ostinato.errors import OstinatoError, UnavailableError, UserError
+from ostinato.settings_readers import is_loopback
 
 MIB = 1_048_576
 _LARGE_BODIES = ("/apply", "/instances")
 #: Longer than any address with names of the length that is allowed, percent-encoded or not.
 _PATH_LENGTH_MAX = 4_096
-_LOOPBACK_NAMES = frozenset({"localhost", "localhost.localdomain", "ip6-localhost"})
+_LOOPBACK_NAMES = frozenset({"localhost.localdomain", "ip6-localhost"})
 _SITES = frozenset({"same-origin", "none"})
 _JSON_TYPE = re.compile(r"application/json\s*(;\s*charset\s*=\s*\"?utf-8\"?\s*)?", re.ASCII | re.IGNORECASE)
 #: What is read and thrown away to keep a connection.
@@ -196,7 +196,7 @@ class Guard:
 def require_own_sender(scope: Message) -> None:
     """Raise ``HOST_REFUSED`` for a request that a foreign page may have sent; see the module."""
     hosts = header(scope, b"host")
-    if len(hosts) != 1 or not _is_loopback(hosts[0]):
+    if len(hosts) != 1 or not _is_own_host(hosts[0]):
         raise _host_refused(
             f"the host {', '.join(hosts)[:200]!a} is not this machine",
             "host",
@@ -210,7 +210,7 @@ def require_own_sender(scope: Message) -> None:
             raise _host_refused("a page of another site has sent the request", "sec-fetch-site")
 
 
-def _is_loopback(host: str) -> bool:
+def _is_own_host(host: str) -> bool:
     try:
         parts = urlsplit(f"//{host}")
         name, _ = parts.hostname, parts.port
@@ -218,12 +218,7 @@ def _is_loopback(host: str) -> bool:
         return False
     if not name or parts.username is not None or parts.path or parts.query:
         return False
-    if name in _LOOPBACK_NAMES:
-        return True
-    try:
-        return ip_address(name).is_loopback
-    except ValueError:
-        return False
+    return name in _LOOPBACK_NAMES or is_loopback(name)
 
 
 def _is_own_origin(origin: str, *, host: str) -> bool:

@@ -16,7 +16,7 @@ from ostinato.api import bodies
 from ostinato.api.problem import PROBLEM_TYPE, Fault, Problem
 from ostinato.control.document.json_schema import json_schema
 from ostinato.control.plan import ChangeShape
-from ostinato.control.shapes import cluster, instance, task
+from ostinato.control.shapes import answers, cluster, instance, task
 from ostinato.errors import CODES, EXIT_BAD_INPUT, UserError
 
 _REFERENCE = "#/components/schemas/{name}"
@@ -157,6 +157,7 @@ def _schemas() -> dict[str, Any]:
         Fault,
         ChangeShape,
         *_structs(bodies.__dict__.values(), module=bodies.__name__),
+        *_structs(answers.__dict__.values(), module=answers.__name__),
         *_structs(cluster.__dict__.values(), module=cluster.__name__),
         *_structs(instance.__dict__.values(), module=instance.__name__),
         *_structs(task.__dict__.values(), module=task.__name__),

@@ -25,13 +25,6 @@ _Shape = TypeVar("_Shape")
 _decoder = msgspec.json.Decoder(list[str])
 
 
-def require_limit(limit: int) -> int:
-    """`limit`, unless it is out of range. Raises ``INVALID_VALUE`` as the lists of ``control`` do."""
-    if not 1 <= limit <= LIMIT_MAX:
-        raise UserError("INVALID_VALUE", f"{limit} is not within 1 to {LIMIT_MAX}", field="limit")
-    return limit
-
-
 def write_cursor(*parts: str) -> str:
     """An opaque text that `read_cursor` reads back."""
     return urlsafe_b64encode(msgspec.json.encode(parts)).decode("ascii").rstrip("=")

@@ -7,9 +7,9 @@ from typing import Annotated, Any, TypeAlias
 from litestar.di import NamedDependency
 from litestar.params import HeaderParameter, PathParameter, QueryParameter
 
-from ostinato.api.filters import CODE_LENGTH_MAX, STATES
 from ostinato.api.paging import CURSOR_LENGTH_MAX, LIMIT_MAX
 from ostinato.api.services import Services
+from ostinato.control.filters import CODE_LENGTH_MAX, STATES
 from ostinato.control.names import KEY_BYTES_MAX, NAME_LENGTH_MAX
 
 #: As ``control.names`` checks; here so that clients can be generated from it.
@@ -62,6 +62,15 @@ IdempotencyKey: TypeAlias = Annotated[
         required=False,
         description="As `key` in the body: while it lives (24 h), the same request is carried out once.",
         schema_extra={"maxLength": KEY_BYTES_MAX},
+    ),
+]
+RetryKey: TypeAlias = Annotated[
+    str | None,
+    HeaderParameter(
+        name="Idempotency-Key",
+        required=False,
+        description="An instance is run again once under a key; asked again, the answer is the same.",
+        schema_extra={"minLength": 1, "maxLength": KEY_BYTES_MAX},
     ),
 ]
 

@@ -14,6 +14,7 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.params import HeaderParameter, ParameterKwarg
 
 from ostinato.control.names import did_you_mean
+from ostinato.core.payload import almost_json
 from ostinato.core.plain import nested_too_deep
 from ostinato.errors import OstinatoError, UserError
 
@@ -41,15 +42,26 @@ def read_body(body: bytes, kind: Any) -> Any:
     try:
         return _decoder(kind).decode(body)
     except RecursionError:
-        if "payload" in _members(kind):
-            raise nested_too_deep("payload") from None
-        raise UserError("INVALID_DOCUMENT", "the body is nested too deep") from None
+        raise _too_deep(kind) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        value = almost_json(body)
+        if value is None and not isinstance(error, msgspec.ValidationError):
+            raise UserError(
+                "INVALID_DOCUMENT", f"the body is not JSON: {error}", hint="send one JSON object in UTF-8"
+            ) from None
+    # With NaN or a lone surrogate in its place: the rule of the member that holds it refuses it by name.
+    try:
+        return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
         raise _refusal(str(error), members=_members(kind), code="INVALID_VALUE") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise UserError(
-            "INVALID_DOCUMENT", f"the body is not JSON: {error}", hint="send one JSON object in UTF-8"
-        ) from None
+
+
+def _too_deep(kind: Any) -> UserError:
+    if "payload" in _members(kind):
+        return nested_too_deep("payload")
+    if "submissions" in _members(kind):
+        return nested_too_deep("submissions[].payload")
+    return UserError("INVALID_DOCUMENT", "the body is nested too deep")
 
 
 def refused_value(message: str) -> UserError:
@@ -155,7 +167,7 @@ def _refusal(message: str, *, members: Collection[str], code: str) -> UserError:
         code = "INVALID_DOCUMENT"
         text = f"the body is wrong: {_lower(text)}"
     else:
-        text = _lower(text)
+        text = "is not a whole number" if text.startswith("Expected `int") else _lower(text)
     if path.split("[")[0].split(".")[0] == "payload":
         code = "INVALID_PAYLOAD"
     return UserError(code, text, field=path, hint=hint)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from ostinato.cli.output import complain, print_json, safe, say
 from ostinato.control.requests import refusal_of
+from ostinato.control.shapes.answers import answer_shape
 from ostinato.store.batches import RequestAnswer
 
 
@@ -18,12 +21,8 @@ def show_answers(
 ) -> None:
     """Show each answer, `done` in words; then end as the first refusal demands, if there is one."""
     if in_json:
-        print_json(
-            [
-                {"instance_id": instance_id, "code": answer.code, "message": answer.message}
-                for instance_id, answer in zip(instance_ids, answers, strict=True)
-            ]
-        )
+        shapes = [answer_shape(*pair) for pair in zip(instance_ids, answers, strict=True)]
+        print_json(msgspec.to_builtins(shapes))
     else:
         for instance_id, answer in zip(instance_ids, answers, strict=True):
             if answer.code == "OK":

@@ -7,6 +7,7 @@ shown under ``OSTINATO_DEBUG=1`` alone.
 from __future__ import annotations
 
 import os
+import re
 import traceback
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 _WAIT_SECONDS = 2
 _NAMES_MAX = 200
 _INSTANCES_MAX = 50
+#: What no shell reads as anything but itself.
+_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@:-]*", re.ASCII)
 
 
 def tasks(context: typer.Context, incomplete: str) -> list[str]:
@@ -49,12 +52,16 @@ def instances(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def workers(context: typer.Context, incomplete: str) -> list[str]:
-    """Names of workers that are recorded."""
+    """Names of workers that are recorded; the id of one whose name a shell would not take as a word.
+
+    A worker chooses its name, and a shell puts what it completes into the line as it stands.
+    """
 
     async def look(session: Session) -> list[str]:
         from ostinato.control.cluster import list_workers
 
-        return sorted({worker.name for worker in await list_workers(session.store)})
+        found = await list_workers(session.store)
+        return sorted({worker.name if _WORD.fullmatch(worker.name) else worker.id for worker in found})
 
     return _found(context, incomplete, look)
 

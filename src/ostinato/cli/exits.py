@@ -114,7 +114,9 @@ def _of_usage(error: Exception) -> UserError:
     if named is None and parameter is not None:
         named = next(iter([*parameter.opts][:1]), None)
     words = getattr(error, "format_message", error.__str__)
-    return UserError("INVALID_VALUE", words(), field=str(named or ""))
+    is_number = getattr(getattr(parameter, "type", None), "name", "") == "integer"
+    message = "is not a whole number" if is_number and isinstance(error, typer.BadParameter) else words()
+    return UserError("INVALID_VALUE", message, field=str(named or ""))
 
 
 def is_usage_error(error: Exception) -> bool:

@@ -84,17 +84,14 @@ def remember_arguments(context: typer.Context, arguments: Sequence[str]) -> None
 def settings_of(context: typer.Context, **flags: object) -> Settings:
     """Settings of a command from its flags (None: not given), the environment and the file.
 
-    An option given after the command's name beats the same one before it. Raises ``INVALID_NAME`` for a
-    ``--namespace`` that is no name, and as `load_settings`.
+    An option given after the command's name beats the same one before it. Raises as
+    `load_settings`.
     """
     # Not at the top: `--help` and `cron` need none of it.
-    from ostinato.control.names import validate_name
     from ostinato.settings import load_settings
 
     after = {name: value for name, value in flags.items() if value is not None}
     given = {**given_before(context), **after}
-    if given.get("namespace") is not None:
-        validate_name(str(given["namespace"]), field="--namespace")
     return load_settings(given, os.environ, cwd=Path.cwd())
 
 

@@ -18,10 +18,8 @@ from unicodedata import category, combining, east_asian_width
 
 import typer
 
-#: Controls, direction overrides, separators and surrogates: what a terminal or browser would obey.
-_UNSAFE = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
-)
+from ostinato.core.failure.text import escape_unseen, escape_unseen_in_json
+
 _GAP = "  "
 
 
@@ -76,7 +74,7 @@ def drop_output() -> None:
 def safe(value: object) -> str:
     """Text of a value on one line, with unsafe characters as escapes; None is empty."""
     text = "" if value is None else str(value)
-    return _UNSAFE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return escape_unseen(text)
 
 
 def safe_lines(text: str) -> str:
@@ -144,13 +142,7 @@ def note_json(value: object) -> None:
 
 
 def _json_text(value: object, *, ascii_only: bool, indent: int | None) -> str:
-    whole = json.dumps(value, ensure_ascii=ascii_only, indent=indent, default=str)
-    # Unsafe characters above ASCII only occur inside strings, where an escape means the same.
-    return re.sub("[^\x00-\x7e]", lambda found: _json_escape(found[0]), whole)
-
-
-def _json_escape(character: str) -> str:
-    return json.dumps(character)[1:-1] if _UNSAFE.fullmatch(character) else character
+    return escape_unseen_in_json(json.dumps(value, ensure_ascii=ascii_only, indent=indent, default=str))
 
 
 def is_unicode(stream: object) -> bool:

@@ -10,12 +10,11 @@ import msgspec
 import typer
 
 from ostinato.cli import completing
-from ostinato.errors import UserError
+from ostinato.errors import UserError, restated
 
 if TYPE_CHECKING:
     from ostinato.cli.session import Session
-    from ostinato.core.states import State
-    from ostinato.store.batches import InstanceFilter, InstancePage
+    from ostinato.store.batches import InstanceFilter
 
 TaskOption = Annotated[
     str | None,
@@ -73,7 +72,9 @@ def selection(
     key: str | None = None,
 ) -> Selection:
     """The filters of a command. Raises ``INVALID_VALUE`` for a state that there is none of."""
-    states_of(states or ())
+    from ostinato.control.filters import states_of
+
+    states_of(states or (), field="--state")
     return Selection(task=task, states=tuple(states or ()), key=key, code=code, since=since, until=until)
 
 
@@ -82,26 +83,21 @@ async def filter_of(session: Session, chosen: Selection) -> InstanceFilter:
 
     Raises ``INVALID_NAME``, ``INVALID_VALUE`` and ``INVALID_INSTANT`` naming the option.
     """
-    from ostinato.control.names import validate_name
-    from ostinato.store.batches import InstanceFilter
+    from ostinato.control.filters import instance_filter
 
-    if chosen.task is not None:
-        validate_name(chosen.task, field="task")
     now_us = await session.store.now_us()
     from_us = moment(chosen.since, now_us=now_us, field="--since")
     before_us = moment(chosen.until, now_us=now_us, field="--until")
-    if from_us is not None and before_us is not None and from_us >= before_us:
-        raise UserError(
-            "INVALID_VALUE", f"{chosen.until} is not after --since {chosen.since}", field="--until"
-        )
-    return InstanceFilter(
+    return instance_filter(
         namespace=session.settings.namespace,
         task=chosen.task,
-        states=states_of(chosen.states),
+        states=chosen.states,
         key=chosen.key,
         code=chosen.code,
         created_from_us=from_us,
         created_before_us=before_us,
+        prefix="--",
+        before_field="until",
     )
 
 
@@ -117,41 +113,4 @@ def moment(text: str | None, *, now_us: int, field: str) -> int | None:
         return parse_instant(text, field=field)
     except UserError as error:
         hint = error.hint if "offset" in error.message else "write 2h, or 2026-01-31T18:00:00+01:00"
-        raise UserError(error.code, error.message, field=field, hint=hint) from None
-
-
-def states_of(names: Sequence[str]) -> tuple[State, ...]:
-    """States by their names. Raises ``INVALID_VALUE``."""
-    from ostinato.core.states import State
-
-    known = {str(state): state for state in State}
-    for name in names:
-        if name not in known:
-            raise UserError(
-                "INVALID_VALUE",
-                f"{name!r} is not a state",
-                field="--state",
-                hint=f"one of {', '.join(known)}",
-            )
-    return tuple(known[name] for name in names)
-
-
-async def full_page(
-    session: Session, where: InstanceFilter, *, cursor: str | None, limit: int | None
-) -> InstancePage:
-    """`limit` instances, newest first, or all that there are; None: all.
-
-    A page of the store may be short although there are more, as it looks at a bounded number of rows.
-    """
-    from ostinato.control.queries import PAGE_MAX, list_instances
-    from ostinato.store.batches import InstancePage
-
-    page = await list_instances(
-        session.store, where, cursor=cursor, limit=PAGE_MAX if limit is None else limit
-    )
-    found = list(page.instances)
-    while page.cursor is not None and (limit is None or len(found) < limit):
-        wanted = PAGE_MAX if limit is None else limit - len(found)
-        page = await list_instances(session.store, where, cursor=page.cursor, limit=wanted)
-        found += page.instances
-    return InstancePage(found, page.cursor)
+        raise restated(error, hint=hint) from None

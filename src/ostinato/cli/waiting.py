@@ -62,6 +62,7 @@ class _Wait:
         self._instance_id = instance_id
         self._line = line
         self._told_attempt = 0
+        self._told_rows = 0
         self._told_reason = ""
         self._output_after = (0, -1)
         self._newest_words = ""
@@ -97,7 +98,8 @@ class _Wait:
 
     async def _tell_failures(self, instance: Instance) -> int:
         newest = self._told_attempt
-        for row in await self._session.store.history(instance.id):
+        for row in await self._session.store.history(instance.id, after=self._told_rows):
+            self._told_rows += 1
             is_new = row.attempt > self._told_attempt and row.generation == instance.generation
             if row.kind is not HistoryKind.RETRY or not is_new:
                 continue
@@ -118,12 +120,11 @@ class _Wait:
         """The shape of a whole instance, as ``instance show --json`` has it."""
         import msgspec
 
-        from ostinato.control.explain import story
+        from ostinato.control.explain import whole_story
         from ostinato.control.shapes.instance import story_shape
 
-        told = await story(self._session.store, instance.id)
-        history = await self._session.store.history(instance.id)
-        return msgspec.to_builtins(story_shape(instance, told, history=history))
+        told = await whole_story(self._session.store, instance.id)
+        return msgspec.to_builtins(story_shape(instance, told.story, history=told.history))
 
 
 def _show_end(ended: Instance) -> None:

@@ -7,17 +7,17 @@ from functools import partial
 
 import msgspec
 
-from ostinato.control.checks import Check, invalid, refusing, validate_duration
+from ostinato.control.checks import Check, invalid, refusing
 from ostinato.control.executor_checks import executor_checks
 from ostinato.control.names import validate_label_value, validate_name, validate_text
 from ostinato.control.parameters import check_parameters
 from ostinato.core.definition import HttpSpec, Parameter, PythonSpec, TaskDefinition, TaskRef
-from ostinato.core.instants import DURATION_MAX_US, MILLISECOND
+from ostinato.core.instants import DURATION_MAX_US, MILLISECOND, validate_duration
 from ostinato.core.payload import check_json_object
 from ostinato.core.retry.policy import validate_policy
 from ostinato.core.schedule.trigger import Trigger, trigger_id, validate_trigger
 from ostinato.core.sizes import MIB, format_size
-from ostinato.errors import UserError
+from ostinato.errors import UserError, restated
 from ostinato.store.batches import ApplyReceipt
 from ostinato.store.protocol import Store
 
@@ -74,13 +74,7 @@ def _faults(definition: TaskDefinition) -> Iterator[UserError]:
             check()
         except UserError as error:
             subject = "" if error.field in ("namespace", "name") else str(definition.ref)
-            yield UserError(
-                error.code,
-                error.message,
-                subject=error.subject or subject,
-                field=error.field,
-                hint=error.hint,
-            )
+            yield restated(error, subject=error.subject or subject)
 
 
 def validate_priority(priority: int, *, field: str = "priority") -> None:

@@ -5,22 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from ostinato.core.instants import format_duration
 from ostinato.errors import UserError
 
 #: Refuses for one reason, by raising, or does nothing.
 Check: TypeAlias = Callable[[], None]
-
-
-def validate_duration(field: str, value_us: int, *, low_us: int, high_us: int) -> None:
-    """Raise ``INVALID_DURATION`` unless `value_us` is within `low_us` to `high_us`, both allowed."""
-    if not low_us <= value_us <= high_us:
-        raise UserError(
-            "INVALID_DURATION",
-            f"{format_duration(value_us)} is out of range",
-            field=field,
-            hint=f"from {format_duration(low_us)} to {format_duration(high_us)}",
-        )
 
 
 def refuse_nul(text: str, field: str) -> None:

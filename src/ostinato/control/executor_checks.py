@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from urllib.parse import urlsplit
 
-from ostinato.control.checks import Check, invalid, refuse_nul, refusing, validate_duration
+from ostinato.control.checks import Check, invalid, refuse_nul, refusing
 from ostinato.control.names import validate_text
 from ostinato.core.definition import ExecutorSpec, HttpSpec, Parameter, PythonSpec, ShellSpec
-from ostinato.core.instants import DURATION_MAX_US, MILLISECOND
+from ostinato.core.instants import DURATION_MAX_US, MILLISECOND, validate_duration
 
 COMMAND_LENGTH_MAX = 100_000
 

@@ -21,6 +21,9 @@ from ostinato.store.protocol import Store
 #: Last lines of what a failed command wrote to stderr that its story holds.
 _ERROR_LINES_MAX = 5
 
+#: Newest rows of its history that a story tells, unless it is asked for all.
+HISTORY_ROWS_MAX = 200
+
 #: How an attempt ended, by the kind of its row.
 _ENDINGS = {
     HistoryKind.RETRY: "failed",
@@ -108,6 +111,16 @@ class Story(msgspec.Struct, kw_only=True, frozen=True):
     max_lost: int | None
     attempts: list[AttemptStory]
     events: list[EventStory]
+    #: Rows of the history before those that are told here.
+    left_out: int = 0
+
+
+class WholeStory(msgspec.Struct, kw_only=True, frozen=True):
+    """A story with what it was made of."""
+
+    instance: Instance
+    history: list[HistoryRow]
+    story: Story
 
 
 async def story(store: Store, instance_id: str, *, scheduler_runs: bool = True) -> Story:
@@ -115,15 +128,32 @@ async def story(store: Store, instance_id: str, *, scheduler_runs: bool = True) 
 
     Raises ``INSTANCE_NOT_FOUND``.
     """
+    return (await whole_story(store, instance_id, scheduler_runs=scheduler_runs)).story
+
+
+async def whole_story(
+    store: Store,
+    instance_id: str,
+    *,
+    scheduler_runs: bool = True,
+    rows_max: int | None = HISTORY_ROWS_MAX,
+) -> WholeStory:
+    """As `story`, with instance and history; it tells the newest `rows_max` rows, None: however many.
+
+    Raises ``INSTANCE_NOT_FOUND``.
+    """
     instance = await get_instance(store, instance_id)
-    history = await store.history(instance_id)
+    left_out = 0 if rows_max is None else max(0, await store.count_history(instance_id) - rows_max)
+    history = await store.history(instance_id, after=left_out)
     pinned = (instance.ref, instance.task_version)
     definition = (await store.load_definitions([pinned])).get(pinned)
     task = (await store.get_tasks([instance.ref])).get(instance.ref)
     told = tell(instance, history, definition=definition, task=task, scheduler_runs=scheduler_runs)
-    if definition is None or not isinstance(definition.executor, ShellSpec):
-        return told
-    return await _with_error_output(store, told)
+    if definition is not None and isinstance(definition.executor, ShellSpec):
+        told = await _with_error_output(store, told)
+    return WholeStory(
+        instance=instance, history=history, story=msgspec.structs.replace(told, left_out=left_out)
+    )
 
 
 async def _with_error_output(store: Store, told: Story) -> Story:

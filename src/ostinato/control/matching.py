@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from ostinato.control.queries import PAGE_MAX, list_instances
+from ostinato.control.queries import collect_instances
 from ostinato.control.requests import Asker, ask
 from ostinato.core.model import Instance
 from ostinato.core.states import State
@@ -52,15 +52,7 @@ async def find_matching(
         created_from_us=where.created_from_us,
         created_before_us=where.created_before_us,
     )
-    found: list[Instance] = []
-    cursor: str | None = None
-    while len(found) < limit:
-        page = await list_instances(store, chosen, cursor=cursor, limit=min(PAGE_MAX, limit - len(found)))
-        found += page.instances
-        cursor = page.cursor
-        if cursor is None:
-            break
-    return found
+    return list((await collect_instances(store, chosen, limit=limit)).instances)
 
 
 async def ask_about(

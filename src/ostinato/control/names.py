@@ -6,32 +6,30 @@ import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+from ostinato.core.names import NAME_LENGTH_MAX, validate_name
 from ostinato.errors import UserError
 
-NAME_LENGTH_MAX = 200
+__all__ = [
+    "KEY_BYTES_MAX",
+    "LABEL_VALUE_LENGTH_MAX",
+    "NAME_LENGTH_MAX",
+    "TEXT_LENGTH_MAX",
+    "did_you_mean",
+    "instance_not_found",
+    "may_be_id",
+    "validate_key",
+    "validate_label_value",
+    "validate_name",
+    "validate_text",
+]
+
 LABEL_VALUE_LENGTH_MAX = 200
 KEY_BYTES_MAX = 512
 TEXT_LENGTH_MAX = 4_000
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*", re.ASCII)
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _CONTROL_BUT_LINES = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
-
-
-def validate_name(name: str, *, field: str) -> None:
-    """Names of tasks, namespaces and labels. Raises ``INVALID_NAME`` naming `field`."""
-    if not name:
-        raise UserError("INVALID_NAME", "a name is needed", field=field)
-    if len(name) > NAME_LENGTH_MAX:
-        raise UserError("INVALID_NAME", f"{len(name)} characters, at most {NAME_LENGTH_MAX}", field=field)
-    if _NAME.fullmatch(name) is None:
-        raise UserError(
-            "INVALID_NAME",
-            f"{name!a} is not a name",
-            field=field,
-            hint="begin with a letter or digit; then letters, digits, '_', '.' and '-'",
-        )
 
 
 def validate_key(key: object, *, field: str = "key") -> None:
@@ -62,6 +60,21 @@ def validate_text(text: str, *, field: str, length_max: int = TEXT_LENGTH_MAX) -
     _refuse_characters(text, _CONTROL_BUT_LINES, code="INVALID_VALUE", field=field)
     if len(text) > length_max:
         raise UserError("INVALID_VALUE", f"{len(text)} characters, at most {length_max}", field=field)
+
+
+def may_be_id(text: str) -> bool:
+    """Whether an instance could have this id: no id holds other characters, nor does every database."""
+    return text.isascii() and text.isalnum()
+
+
+def instance_not_found(instance_id: str) -> UserError:
+    """The error of an id that no instance has."""
+    return UserError(
+        "INSTANCE_NOT_FOUND",
+        f"no instance has the id {instance_id!a}",
+        subject=ascii(instance_id)[1:-1],
+        hint="finished instances are deleted after their retention",
+    )
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

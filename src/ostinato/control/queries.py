@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 
 from ostinato.clock import Clock
-from ostinato.control.names import validate_name
+from ostinato.control.names import instance_not_found, may_be_id, validate_name, validate_text
 from ostinato.control.submit import task_not_found
 from ostinato.core.definition import TaskRef, TaskRow
 from ostinato.core.instants import MILLISECOND, SECOND
@@ -18,7 +18,8 @@ PAGE_MAX = 1_000
 #: Rows that a count looks at where no index alone tells.
 COUNTED_ROWS_MAX = 20_000
 NAMESPACES_MAX = 10_000
-OUTPUT_CHUNKS_MAX = 500
+#: Pieces of output that are held at once, of 64 KiB at most each.
+OUTPUT_CHUNKS_MAX = 64
 #: A node renews its counter once a second, so one that has not in so long is gone or frozen.
 RENEWAL_SEEN_US = 3 * SECOND
 _RENEWAL_POLL_US = 50 * MILLISECOND
@@ -38,6 +39,7 @@ async def list_tasks(
     """
     if namespace is not None:
         validate_name(namespace, field="namespace")
+    validate_text(search, field="search")
     rows: list[TaskRow] = []
     while limit is None or len(rows) < limit:
         wanted = PAGE_MAX if limit is None else min(PAGE_MAX, limit - len(rows))
@@ -70,12 +72,17 @@ async def task_triggers(store: Store, ref: TaskRef) -> list[TriggerRow]:
     return sorted(rows, key=lambda row: (row.next_us is None, row.next_us or 0, row.id))
 
 
+def validate_limit(limit: int) -> None:
+    """Raise ``INVALID_VALUE`` for a page of none, or of more than `PAGE_MAX`."""
+    if not 1 <= limit <= PAGE_MAX:
+        raise UserError("INVALID_VALUE", f"{limit} is not within 1 to {PAGE_MAX}", field="limit")
+
+
 async def list_instances(
     store: Store, where: InstanceFilter, *, cursor: str | None = None, limit: int = 50
 ) -> InstancePage:
     """One page of instances, newest first, without payload and result. Raises ``INVALID_VALUE``."""
-    if not 1 <= limit <= PAGE_MAX:
-        raise UserError("INVALID_VALUE", f"{limit} is not within 1 to {PAGE_MAX}", field="limit")
+    validate_limit(limit)
     _validate_filter(where)
     return await store.list_instances(where, cursor=cursor, limit=limit)
 
@@ -95,16 +102,21 @@ def _validate_filter(where: InstanceFilter) -> None:
         validate_name(where.task, field="task")
 
 
-async def list_all_instances(
-    store: Store, where: InstanceFilter, *, cursor: str | None = None
+async def collect_instances(
+    store: Store, where: InstanceFilter, *, cursor: str | None = None, limit: int | None
 ) -> InstancePage:
-    """As `list_instances`, all of them from `cursor` on."""
-    page = await list_instances(store, where, cursor=cursor, limit=PAGE_MAX)
-    found = list(page.instances)
-    while page.cursor is not None:
-        page = await list_instances(store, where, cursor=page.cursor, limit=PAGE_MAX)
+    """As `list_instances`, page after page: `limit` of them or all that there are; None: all.
+
+    One page may be short although there are more, as the store looks at a bounded number of rows.
+    """
+    found: list[Instance] = []
+    while True:
+        wanted = PAGE_MAX if limit is None else min(PAGE_MAX, limit - len(found))
+        page = await list_instances(store, where, cursor=cursor, limit=wanted)
         found += page.instances
-    return InstancePage(found, None)
+        cursor = page.cursor
+        if cursor is None or len(found) == limit:
+            return InstancePage(found, cursor)
 
 
 async def get_instance(store: Store, instance_id: str) -> Instance:
@@ -114,28 +126,24 @@ async def get_instance(store: Store, instance_id: str) -> Instance:
 
 async def get_instances(store: Store, instance_ids: Sequence[str]) -> list[Instance]:
     """Whole instances in the order asked for. Raises ``INSTANCE_NOT_FOUND`` for the first that is missing."""
-    known = [identifier for identifier in dict.fromkeys(instance_ids) if _may_exist(identifier)]
+    known = [identifier for identifier in dict.fromkeys(instance_ids) if may_be_id(identifier)]
     found = await store.get_instances(known)
     for identifier in instance_ids:
         if identifier not in found:
-            raise UserError(
-                "INSTANCE_NOT_FOUND",
-                f"no instance has the id {identifier!a}",
-                subject=ascii(identifier)[1:-1],
-                hint="finished instances are deleted after their retention",
-            )
+            raise instance_not_found(identifier)
     return [found[identifier] for identifier in instance_ids]
 
 
-def _may_exist(identifier: str) -> bool:
-    # No id holds other characters, and not every database takes each of them as a parameter.
-    return identifier.isascii() and identifier.isalnum()
+async def list_history(
+    store: Store, instance_id: str, *, after: int = 0, limit: int = 50
+) -> list[HistoryRow]:
+    """History of an instance, oldest first: at most `limit` rows behind the first `after`.
 
-
-async def get_history(store: Store, instance_id: str) -> list[HistoryRow]:
-    """History of an instance, oldest first. Raises ``INSTANCE_NOT_FOUND``."""
+    Raises ``INSTANCE_NOT_FOUND``, ``INVALID_VALUE``.
+    """
+    validate_limit(limit)
     await get_instance(store, instance_id)
-    return await store.history(instance_id)
+    return await store.history(instance_id, after=after, limit=limit)
 
 
 async def read_output(

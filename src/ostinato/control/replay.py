@@ -7,11 +7,13 @@ from collections.abc import Sequence
 import msgspec
 
 from ostinato.control.matching import MATCH_DEFAULT, Matched, ask_about, find_matching
+from ostinato.control.names import validate_key
 from ostinato.control.parameters import check_parameters
 from ostinato.control.queries import get_instances
 from ostinato.control.requests import Asker, ask, make_request, validate_reason
 from ostinato.control.submit import refuse_disabled
 from ostinato.core.definition import TaskDefinition, TaskRef, TaskRow
+from ostinato.core.ids import id_of
 from ostinato.core.model import Instance
 from ostinato.core.payload import check_json_object
 from ostinato.core.states import State
@@ -28,15 +30,20 @@ async def replay(
     reason: str = "",
     latest: bool = False,
     payload: bytes | None = None,
+    key: str = "",
 ) -> list[RequestAnswer]:
     """Ask for a new generation of each instance; answers in the same order, none for none.
 
     It pins the same version of the task again, or the newest with `latest`. `payload`, a JSON object,
-    replaces the old one. An instance that has not ended is answered ``INSTANCE_NOT_TERMINAL``. Raises
-    ``INSTANCE_NOT_FOUND``, ``TASK_NOT_FOUND`` (it was deleted), ``TASK_DISABLED``, ``INVALID_PAYLOAD`` and
-    ``PAYLOAD_TOO_LARGE`` before anything is asked, and as `ask`. Source: design section 11, Versions.
+    replaces the old one. With a `key` each instance is replayed once, and who asks again with it gets the
+    same answer. An instance that has not ended is answered ``INSTANCE_NOT_TERMINAL``. Raises
+    ``INVALID_NAME``, ``INSTANCE_NOT_FOUND``, ``TASK_NOT_FOUND`` (it was deleted), ``TASK_DISABLED``,
+    ``INVALID_PAYLOAD`` and ``PAYLOAD_TOO_LARGE`` before anything is asked, and as `ask`. Source: design
+    section 11, Versions; C193.
     """
     validate_reason(reason)
+    if key:
+        validate_key(key)
     instances = await get_instances(store, instance_ids)
     tasks = await _tasks(store, instances)
     for instance in instances:
@@ -51,7 +58,9 @@ async def replay(
         refuse_disabled(row)
     body = await _body(store, instances, tasks=tasks, reason=reason, latest=latest, payload=payload)
     created_us = await store.now_us()
-    requests = [_request(instance, asker=asker, created_us=created_us, body=body) for instance in instances]
+    requests = [
+        _request(instance, asker=asker, created_us=created_us, body=body, key=key) for instance in instances
+    ]
     return await ask(store, requests, asker=asker)
 
 
@@ -65,6 +74,7 @@ async def replay_matching(
     latest: bool = False,
     payload: bytes | None = None,
     dry_run: bool = False,
+    key: str = "",
 ) -> list[Matched]:
     """As `replay` for up to `limit` instances that match, newest first; the failed ones by default.
 
@@ -73,6 +83,8 @@ async def replay_matching(
     ``filter``) and for a bad `limit`, ``INVALID_PAYLOAD``, ``PAYLOAD_TOO_LARGE``, and as `ask`.
     """
     validate_reason(reason)
+    if key:
+        validate_key(key)
     found = await find_matching(store, where, states=(State.FAILED,), limit=limit)
     tasks = await _tasks(store, found)
     body = await _body(store, found, tasks=tasks, reason=reason, latest=latest, payload=payload)
@@ -80,7 +92,7 @@ async def replay_matching(
         return [Matched(instance, None) for instance in found]
 
     def make(instance: Instance, created_us: int) -> Request:
-        return _request(instance, asker=asker, created_us=created_us, body=body)
+        return _request(instance, asker=asker, created_us=created_us, body=body, key=key)
 
     return await ask_about(store, found, make=make, asker=asker)
 
@@ -119,8 +131,10 @@ async def _definitions(
     return [*(await store.load_definitions(sorted(pinned))).values()]
 
 
-def _request(instance: Instance, *, asker: Asker, created_us: int, body: dict[str, object]) -> Request:
-    return make_request(
+def _request(
+    instance: Instance, *, asker: Asker, created_us: int, body: dict[str, object], key: str
+) -> Request:
+    request = make_request(
         asker,
         "replay",
         partition=instance.partition,
@@ -130,3 +144,5 @@ def _request(instance: Instance, *, asker: Asker, created_us: int, body: dict[st
         created_us=created_us,
         body=body,
     )
+    # A request is carried out once by its id, which a key so decides on (C193).
+    return msgspec.structs.replace(request, id=id_of("replay", instance.id, key)) if key else request

@@ -76,6 +76,8 @@ def _happenings(story: Story, *, traceback: bool) -> Iterator[str]:
     told: list[tuple[int, int, AttemptStory | EventStory]] = []
     told += ((_moment(attempt), attempt.number, attempt) for attempt in story.attempts)
     told += ((event.at_us, event.attempt, event) for event in story.events)
+    if story.left_out:
+        yield f"… {story.left_out} earlier entries are left out: ostinato instance show {story.id} --all"
     for _, _, entry in sorted(told, key=lambda entry: entry[:2]):
         yield from _attempt(entry, traceback=traceback) if isinstance(entry, AttemptStory) else _event(entry)
     if told:

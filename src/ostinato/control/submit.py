@@ -25,7 +25,7 @@ from ostinato.core.payload import (
     require_size,
 )
 from ostinato.core.states import State
-from ostinato.errors import ConflictError, UnavailableError, UserError
+from ostinato.errors import ConflictError, UnavailableError, UserError, restated
 from ostinato.store.batches import Submission, SubmitReceipt
 from ostinato.store.protocol import Store
 
@@ -72,8 +72,10 @@ async def submit(
     its task. Each check is made before anything is written: ``TASK_NOT_FOUND``, ``TASK_DISABLED``,
     ``INVALID_NAME``, ``INVALID_VALUE``, ``INVALID_DURATION``, ``INVALID_INSTANT``, ``INVALID_PAYLOAD``,
     ``PAYLOAD_TOO_LARGE``; with several requests the error's subject is ``submissions[n]``.
-    ``KEY_CONFLICT`` says that a key is live with another payload: with several requests the others have been
-    accepted, as the message says. Source: design sections 5 and 11; I5, I8, C141.
+    ``KEY_CONFLICT`` says that a key is live with another payload, or that a chosen id is another
+    submission's: with several requests the others have been accepted, as the message says. A chosen id that
+    is repeated with the same task and payload is the same submission, and answered as it was.
+    Source: design sections 5 and 11; I5, I8, C141.
     """
     tasks = await _resolve(store, submissions)
     rows = [
@@ -154,13 +156,9 @@ def _prepare(
     except UserError as error:
         if position is None:
             raise
-        raise UserError(
-            error.code,
-            error.message,
-            subject=f"submissions[{position}]",
-            field=f"submissions[{position}].{error.field}" if error.field else f"submissions[{position}]",
-            hint=error.hint,
-        ) from None
+        place = f"submissions[{position}]"
+        field = f"{place}.{error.field}" if error.field else place
+        raise restated(error, subject=place, field=field) from None
 
 
 def _submission(request: SubmitRequest, task: _Resolved, *, now_us: int, rng: Random) -> Submission:
@@ -277,13 +275,17 @@ async def _refuse_foreign_ids(
     found = await store.get_instances([*known])
     for identifier, wanted in known.items():
         existing = found.get(identifier)
-        if existing is not None and (existing.ref, existing.payload) != (wanted.ref, wanted.payload):
+        if existing is not None and not _is_same_work(existing, wanted):
             raise ConflictError(
                 "KEY_CONFLICT",
                 f"id {identifier} belongs to another submission, of {existing.ref}",
                 subject=identifier,
                 field="id",
             )
+
+
+def _is_same_work(one: Instance, other: Instance) -> bool:
+    return one.ref == other.ref and canonical_json(one.payload) == canonical_json(other.payload)
 
 
 def _refuse_conflicts(rows: Sequence[Submission], receipts: Sequence[SubmitReceipt]) -> None:

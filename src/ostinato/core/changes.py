@@ -180,7 +180,7 @@ class SetTaskFlags(msgspec.Struct):
 
 
 class DeleteTask(msgspec.Struct):
-    """Delete a task and its triggers; its definitions stay for the instances that pin them."""
+    """Delete a task, its triggers and its idempotency keys; its definitions stay for those that pin them."""
 
     namespace: str
     task: str

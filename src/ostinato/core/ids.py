@@ -23,6 +23,13 @@ def is_id(text: str) -> bool:
     return len(text) == 26 and text[0] in _ALPHABET[:8] and all(character in _ALPHABET for character in text)
 
 
+def id_of(*parts: str) -> str:
+    """26 characters as those of `new_id`, always the same for the same `parts`."""
+    digest = blake2b("\0".join(parts).encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    value = int.from_bytes(digest, "big")
+    return "".join([_PAIRS[(value >> shift) & 1023] for shift in range(120, -1, -10)])
+
+
 def new_attempt_id(rng: Random) -> str:
     """16 hexadecimal characters: the random part of a fencing token."""
     return f"{rng.getrandbits(64):016x}"

@@ -31,7 +31,14 @@ _PART = re.compile(r"(\d{1,15})(?:\.(\d{1,6}))?(us|ms|s|m|h|d)", re.ASCII)
 
 
 def from_datetime(moment: datetime, *, field: str = "instant") -> int:
-    """Instant of an aware datetime, exact to the microsecond. Raises ``INVALID_INSTANT`` on a naive one."""
+    """Instant of an aware datetime, exact to the microsecond. Raises ``INVALID_INSTANT`` on any other."""
+    if not isinstance(moment, datetime):
+        raise UserError(
+            "INVALID_INSTANT",
+            f"{moment!r} is not an instant",
+            field=field,
+            hint="give an aware datetime, such as datetime(..., tzinfo=UTC)",
+        )
     if moment.tzinfo is None or moment.utcoffset() is None:
         raise UserError(
             "INVALID_INSTANT",
@@ -78,7 +85,7 @@ def parse_duration(value: str | int | float | timedelta, *, field: str = "durati
 
     Never negative; at most 100 years. Raises ``INVALID_DURATION`` and names `field`.
     """
-    if isinstance(value, bool):
+    if isinstance(value, bool) or not isinstance(value, str | int | float | timedelta):
         raise _bad_duration(value, field)
     if isinstance(value, timedelta):
         duration_us = value // timedelta(microseconds=1)
@@ -119,6 +126,17 @@ def _bad_duration(value: object, field: str) -> UserError:
         field=field,
         hint="write a number and a unit, largest first: 500ms, 30s, 5m, 1h30m, 7d",
     )
+
+
+def validate_duration(field: str, duration_us: int, *, low_us: int, high_us: int) -> None:
+    """Raise ``INVALID_DURATION`` unless `duration_us` is within `low_us` to `high_us`, both allowed."""
+    if not low_us <= duration_us <= high_us:
+        raise UserError(
+            "INVALID_DURATION",
+            f"{format_duration(duration_us)} is out of range",
+            field=field,
+            hint=f"from {format_duration(low_us)} to {format_duration(high_us)}",
+        )
 
 
 def format_duration(duration_us: int) -> str:

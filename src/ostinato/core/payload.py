@@ -7,6 +7,7 @@ JSON lacks travel where an annotation brings them back (``core.plain``). Case C1
 
 from __future__ import annotations
 
+import json
 from typing import cast
 
 import msgspec
@@ -65,14 +66,19 @@ def check_json_object(
     require_size(encoded, field=field, limit_bytes=limit_bytes)
     value = decode_json(encoded, field=field)
     if not isinstance(value, dict):
-        raise UserError(
-            "INVALID_PAYLOAD",
-            f"a JSON object is needed, not {_json_name(value)}",
-            field=field,
-            hint='write {"name": value}',
-        )
+        raise not_an_object(value, field=field)
     require_plain(value, field=field)
     return value
+
+
+def not_an_object(value: object, *, field: str) -> UserError:
+    """The refusal of a payload that is something else than names with values."""
+    return UserError(
+        "INVALID_PAYLOAD",
+        f"a JSON object is needed, not {_json_name(value)}",
+        field=field,
+        hint='write {"name": value}',
+    )
 
 
 def decode_json(encoded: bytes, *, field: str = "payload") -> object:
@@ -82,7 +88,19 @@ def decode_json(encoded: bytes, *, field: str = "payload") -> object:
     except RecursionError:
         raise nested_too_deep(field) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        require_plain(almost_json(encoded), field=field)
         raise UserError("INVALID_PAYLOAD", f"not JSON: {error}", field=field) from None
+
+
+def almost_json(encoded: bytes) -> object:
+    """Value of what is JSON but for NaN, Infinity, a number out of range or a lone surrogate; else None.
+
+    Programs write these. A rule that sees the value can say which one it is and where it stands.
+    """
+    try:
+        return cast(object, json.loads(encoded))
+    except (ValueError, RecursionError):
+        return None
 
 
 def merge_objects(base: bytes, over: bytes) -> bytes:
@@ -95,5 +113,13 @@ def merge_objects(base: bytes, over: bytes) -> bytes:
 
 
 def _json_name(value: object) -> str:
-    names = {list: "an array", str: "a text", bool: "true or false", type(None): "null"}
-    return names.get(type(value), "a number")
+    names = {
+        list: "an array",
+        tuple: "an array",
+        str: "a text",
+        bool: "true or false",
+        type(None): "null",
+        int: "a number",
+        float: "a number",
+    }
+    return names.get(type(value), type(value).__name__)

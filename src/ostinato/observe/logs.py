@@ -17,6 +17,7 @@ import structlog
 from structlog.typing import EventDict, Processor
 
 from ostinato.clock import SystemClock
+from ostinato.core.failure.text import escape_unseen, escape_unseen_in_json
 from ostinato.core.instants import format_instant, to_datetime
 from ostinato.observe import records as r
 from ostinato.observe.records import Record, trace_id_of
@@ -39,7 +40,6 @@ _TEXT_FIRST = ("task", "instance_id", "attempt")
 _TEXT_HIDDEN = ("service_name", "trace_id", "namespace", "trigger_id")
 _SECRET_NAME = re.compile(r"(password|passwd|secret|token|authorization|api_?key|credential|cookie)", re.I)
 _URL_PASSWORD = re.compile(r"(\b[a-z][a-z0-9+.\-]{1,20}://[^\s/:@]{0,200}):[^\s/@]{1,500}@", re.I)
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 _LEVELS: dict[type[Record], int] = {
     r.LoopTurned: logging.DEBUG,
@@ -174,10 +174,10 @@ def _without_passwords(value: object) -> object:
 
 def _json_line(event: EventDict) -> str:
     try:
-        return msgspec.json.encode(event, enc_hook=repr).decode()
+        return escape_unseen_in_json(msgspec.json.encode(event, enc_hook=repr).decode())
     except UnicodeEncodeError:  # a lone surrogate somewhere: show it, rather than lose the line
-        shown = {key: escape_controls(item) if isinstance(item, str) else item for key, item in event.items()}
-        return msgspec.json.encode(shown, enc_hook=lambda value: escape_controls(repr(value))).decode()
+        shown = {key: escape_unseen(item) if isinstance(item, str) else item for key, item in event.items()}
+        return msgspec.json.encode(shown, enc_hook=lambda value: escape_unseen(repr(value))).decode()
 
 
 def _text_line(event: EventDict) -> str:
@@ -191,8 +191,8 @@ def _text_line(event: EventDict) -> str:
         for key, value in ordered.items()
         if key not in _TEXT_HIDDEN and value not in (None, "")
     )
-    line = f"{moment} {level.upper():7} {escape_controls(str(name))}" + (f"  {shown}" if shown else "")
-    return "\n".join([line, *(escape_controls(row) for row in traceback.splitlines())])
+    line = f"{moment} {level.upper():7} {escape_unseen(str(name))}" + (f"  {shown}" if shown else "")
+    return "\n".join([line, *(escape_unseen(row) for row in traceback.splitlines())])
 
 
 def _text_field(key: str, value: object) -> str:
@@ -200,10 +200,5 @@ def _text_field(key: str, value: object) -> str:
     if key.endswith("_us") and isinstance(value, int):
         shown = format_instant(value) if key in ("fire_us", "due_us") else f"{value / 1000:.1f}ms"
         return f"{key.removesuffix('_us')}={shown}"
-    text = escape_controls(str(value))
+    text = escape_unseen(str(value))
     return f'{key}="{text}"' if " " in text else f"{key}={text}"
-
-
-def escape_controls(text: str) -> str:
-    """`text` with control, direction and surrogate characters as escapes: nothing that a terminal obeys."""
-    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)

@@ -23,7 +23,8 @@ class Definitions:
         #: Tasks of which the last look found none; each load looks for them again.
         self._gone: set[TaskRef] = set()
         self._pinned: dict[tuple[TaskRef, int], TaskDefinition] = {}
-        self._routed: dict[tuple[TaskRef, int], TaskDefinition] = {}
+        #: By task, so that a change of one does not look at all.
+        self._routed: dict[TaskRef, dict[int, TaskDefinition]] = {}
         #: For each read under way, the tasks that have changed since it began.
         self._reads: list[set[TaskRef]] = []
 
@@ -91,16 +92,15 @@ class Definitions:
 
     def routed(self, ref: TaskRef, version: int) -> TaskDefinition | None:
         """The pinned definition with the labels of the newest: routing is read live (design section 11)."""
-        key = (ref, version)
-        found = self._routed.get(key)
+        found = self._routed.get(ref, {}).get(version)
         if found is None:
-            pinned, task = self._pinned.get(key), self._tasks.get(ref)
+            pinned, task = self._pinned.get((ref, version)), self._tasks.get(ref)
             if pinned is None:
                 return None
             found = pinned
             if task is not None and task.definition.labels != pinned.labels:
                 found = msgspec.structs.replace(pinned, labels=task.definition.labels)
-            self._routed[key] = found
+            self._routed.setdefault(ref, {})[version] = found
         return found
 
     def forget(self, ref: TaskRef) -> None:
@@ -109,8 +109,7 @@ class Definitions:
         self._gone.discard(ref)
         for changed in self._reads:
             changed.add(ref)
-        for key in [key for key in self._routed if key[0] == ref]:
-            del self._routed[key]
+        self._routed.pop(ref, None)
 
     def _bound(self) -> None:
         if max(len(self._pinned), len(self._tasks), len(self._gone)) > CACHE_COUNT_MAX:

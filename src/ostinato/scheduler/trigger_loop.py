@@ -13,6 +13,9 @@ from ostinato.scheduler.loop import Loop
 from ostinato.scheduler.parts import NodeParts
 from ostinato.store.batches import ChangedTask
 
+#: Definitions put in force between two looks at due fires: a few tens of milliseconds of work.
+SWITCH_COUNT = 250
+
 
 class TriggerLoop(Loop):
     """Fires what is due, a bounded batch at a time; wakes exactly at the next fire."""
@@ -30,41 +33,57 @@ class TriggerLoop(Loop):
         self._definitions = parts.definitions
 
     async def run_once(self) -> int | None:
-        """Switch changed definitions, then fire what is due."""
+        """Fire what is due, then switch a few changed definitions: many of those delay no fire for long."""
         partitions = self._ownership.owned()
         if not partitions or self._time.is_in_doubt:
             return None
-        changed = await self._store.find_changed_tasks(partitions, limit=self._config.batch_count)
-        for change in changed:
-            await self._switch(change)
         now_us = self._time.now_us()
         found = await self._store.find_due_triggers(partitions, now_us=now_us, limit=self._config.batch_count)
         if found.triggers:
             await self._fire(found.triggers, now_us=now_us)
-        if found.triggers or len(changed) == self._config.batch_count:
-            # What has fired has a next time of its own now: look again.
+        has_switched = await self._switch_changed(partitions)
+        if found.triggers or has_switched:
+            # What has fired has a next time of its own now, and so has what is in force: look again.
             return self._clock.boot_us()
         return None if found.next_us is None else self._time.boot_at(found.next_us)
 
-    async def _switch(self, change: ChangedTask) -> None:
-        """What was due up to the edit fires under the old version; then the new triggers are in force."""
-        task, in_force = change.task, change.triggers
-        definition = task.definition
-        self._definitions.forget(definition.ref)
-        overdue = overdue_before_edit(in_force, edited_us=task.updated_us)
+    async def _switch_changed(self, partitions: list[int]) -> bool:
+        """Put the next changed definitions in force, in one commit; False if nothing came of it.
+
+        What was due up to the edit fires under the old version first.
+        """
+        changed = await self._store.find_changed_tasks(partitions, limit=SWITCH_COUNT)
+        if not changed:
+            return False
+        fired: set[tuple[TaskRef, int]] = set()
+        overdue = [trigger for change in changed for trigger in _overdue(change)]
         if overdue:
+            for change in changed:
+                self._definitions.forget(change.task.definition.ref)
             await self._fire(overdue, now_us=self._time.now_us())
-            in_force = await self._store.triggers_of(definition.ref)
+            fired = {_version_of(change) for change in changed if _overdue(change)}
+            # Their triggers have moved. What has been edited again meanwhile has its turn in a later round.
+            changed = await self._store.find_changed_tasks(partitions, limit=SWITCH_COUNT)
         effects = Effects()
+        for change in changed:
+            # Still overdue after it has fired: its task is paused or disabled.
+            if not _overdue(change) or _version_of(change) in fired:
+                self._switch(change, into=effects)
+        outcome = await self._committer.commit(effects)
+        # What cannot be stored stays as it is: it must not keep the loop busy.
+        return bool(overdue) or len(effects.batch.switches) > len(outcome.rejected)
+
+    def _switch(self, change: ChangedTask, *, into: Effects) -> None:
+        task = change.task
+        self._definitions.forget(task.definition.ref)
         switch_version(
-            definition,
+            task.definition,
             version=task.version,
             partition=task.partition,
-            in_force=in_force,
+            in_force=change.triggers,
             edited_us=task.updated_us,
-            into=effects,
+            into=into,
         )
-        await self._committer.commit(effects)
 
     async def _fire(self, triggers: list[TriggerRow], *, now_us: int) -> None:
         effects = Effects()
@@ -95,3 +114,11 @@ class TriggerLoop(Loop):
             await self._store.live_instances(ruled, limit=LIVE_COUNT_MAX) if ruled else {}
         )
         return {ref: LiveTask(known={row.id: row for row in rows}) for ref, rows in found.items()}
+
+
+def _overdue(change: ChangedTask) -> list[TriggerRow]:
+    return overdue_before_edit(change.triggers, edited_us=change.task.updated_us)
+
+
+def _version_of(change: ChangedTask) -> tuple[TaskRef, int]:
+    return change.task.definition.ref, change.task.version

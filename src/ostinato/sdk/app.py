@@ -8,14 +8,14 @@ from datetime import datetime
 from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar, Unpack, cast, overload
 
 from ostinato.clock import Clock
+from ostinato.control.document.executor_blocks import HTTP, SHELL
 from ostinato.control.names import validate_name
 from ostinato.control.submit import SubmitRequest
 from ostinato.core.definition import ExecutorSpec, HttpSpec, ShellSpec, TaskDefinition, TaskRef
-from ostinato.core.instants import parse_duration
-from ostinato.core.payload import encode_payload
-from ostinato.errors import UserError
+from ostinato.core.payload import encode_payload, not_an_object
+from ostinato.errors import UserError, restated
 from ostinato.sdk.context import Context
-from ostinato.sdk.declaration import TaskOptions, make_definition
+from ostinato.sdk.declaration import TaskOptions, make_definition, read_executor
 from ostinato.sdk.decorator import TaskDecorator
 from ostinato.sdk.gateway.address import said_url
 from ostinato.sdk.gateway.connection import Connection, OpenStore
@@ -107,11 +107,8 @@ class App:
         It runs in `directory`, and without one in a fresh folder that is removed afterwards. `env` is added
         to the few variables that it gets of the worker (``PATH``, ``HOME``, ``LANG``) and to ``OSTINATO_*``.
         """
-        spec = ShellSpec(
-            command=command if isinstance(command, str) else tuple(command),
-            env=dict(env or {}),
-            directory=directory,
-        )
+        said = {"command": _listed(command), "env": env, "directory": directory}
+        spec: ShellSpec = read_executor(SHELL, said, field="shell", subject=str(self._ref(name)))
         return self._declare(name, spec, options=options)
 
     def http(
@@ -129,16 +126,17 @@ class App:
         **options: Unpack[TaskOptions],
     ) -> DeclaredTask[HttpResult]:
         """Declare an HTTP request; statuses as ``200``, ``2xx`` or ``200-204`` say what is a success."""
-        spec = HttpSpec(
-            method=method.upper(),
-            url=url,
-            headers=dict(headers or {}),
-            body=body,
-            success_status=tuple(success_status),
-            connect_timeout_us=parse_duration(connect_timeout, field="http.connect_timeout"),
-            read_timeout_us=parse_duration(read_timeout, field="http.read_timeout"),
-            follow_redirects=follow_redirects,
-        )
+        said = {
+            "method": method.upper() if isinstance(method, str) else method,
+            "url": url,
+            "headers": headers,
+            "body": body,
+            "success_status": _listed(success_status),
+            "connect_timeout": connect_timeout,
+            "read_timeout": read_timeout,
+            "follow_redirects": follow_redirects,
+        }
+        spec: HttpSpec = read_executor(HTTP, said, field="http", subject=str(self._ref(name)))
         return self._declare(name, spec, options=options)
 
     def definitions(self) -> list[TaskDefinition]:
@@ -163,14 +161,14 @@ class App:
         return task
 
     def _declare(self, name: str, spec: ExecutorSpec, *, options: TaskOptions) -> DeclaredTask[Any]:
-        payload = encode_payload(dict(options.get("payload", {})))
+        payload = _encoded(options.get("payload", {}))
         definition = make_definition(self._ref(name), spec, options=options, payload=payload)
         task: DeclaredTask[Any] = DeclaredTask(self, definition)
         self._add(task, same_as=None)
         return task
 
-    def _ref(self, name: str) -> TaskRef:
-        validate_name(name, field="name")
+    def _ref(self, name: str, *, field: str = "name") -> TaskRef:
+        validate_name(name, field=field)
         return TaskRef(self.namespace, name)
 
     def _add(self, task: DeclaredTask[Any], *, same_as: Callable[..., Any] | None) -> None:
@@ -293,9 +291,7 @@ class App:
                 requests.append(self._request(task, payload, options=options))
             except UserError as error:
                 field = f"submissions[{index}]" + (f".{error.field}" if error.field else "")
-                raise UserError(
-                    error.code, error.message, subject=error.subject, field=field, hint=error.hint
-                ) from None
+                raise restated(error, field=field) from None
         return requests
 
     def _request(
@@ -304,7 +300,7 @@ class App:
         known = self._declared.get(TaskRef(self.namespace, task)) if isinstance(task, str) else task
         if known is not None:
             return options.request(known.ref, known.encode_object(payload))
-        return options.request(self._ref(str(task)), encode_payload(dict(payload)))
+        return options.request(self._ref(str(task), field="task"), _encoded(payload))
 
     def _decoder(self, task: AnyTask) -> Callable[[bytes], object] | None:
         known = self._declared.get(TaskRef(self.namespace, task)) if isinstance(task, str) else task
@@ -329,6 +325,18 @@ class App:
         A later call opens a new one.
         """
         self._connection.client.close()
+
+
+def _encoded(payload: Mapping[str, object]) -> bytes:
+    # What Python hands in need not be what is declared.
+    if not isinstance(payload, Mapping):
+        raise not_an_object(payload, field="payload")
+    return encode_payload(dict(payload))
+
+
+def _listed(value: object) -> object:
+    """Any sequence but a text as a list, which is what documents have."""
+    return list(value) if isinstance(value, Sequence) and not isinstance(value, str | bytes) else value
 
 
 def _is_redeclaration(earlier: DeclaredTask[Any], function: Callable[..., Any] | None) -> bool:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Literal, TypedDict
+from typing import Any, Literal, TypedDict
 
 import msgspec
 
-from ostinato.control.document.errors import restated, unknown_field
+from ostinato.control.document.block import Block
+from ostinato.control.document.errors import unknown_field
 from ostinato.control.document.read import read_definition
 from ostinato.control.document.reading import Reading
 from ostinato.control.document.task_fields import OPTIONS
 from ostinato.core.definition import ExecutorSpec, Isolation, Overlap, TaskDefinition, TaskRef
 from ostinato.core.retry.policy import RetryPolicy
 from ostinato.core.schedule.trigger import CronTrigger, DateTrigger, IntervalTrigger, Trigger
-from ostinato.errors import UserError
+from ostinato.errors import UserError, restated
 from ostinato.sdk.retry import Duration
 from ostinato.sdk.schedules import at, cron, every
 
@@ -84,26 +85,23 @@ def make_definition(
     reading = Reading(native=True)
     members = OPTIONS.read_members(said, "", reading=reading)
     members |= {"triggers": triggers, "payload": msgspec.Raw(payload)}
-    _check_executor(executor, ref)
     definition = read_definition(members, ref, executor=executor, field="", reading=reading)
     if definition is None or reading.faults:
         raise restated(reading.faults[0], subject=str(ref))
     return definition
 
 
-def _check_executor(executor: ExecutorSpec, ref: TaskRef) -> None:
-    """Refuse values of another type, which calls without a type checker can hand in."""
-    try:
-        msgspec.convert(msgspec.to_builtins(executor), ExecutorSpec)
-    except (msgspec.ValidationError, TypeError) as error:
-        message, _, path = str(error).partition(" - at `")
-        kind = executor.__struct_config__.tag
-        raise UserError(
-            "INVALID_VALUE",
-            message[:1].lower() + message[1:],
-            subject=str(ref),
-            field=f"{kind}{path.rstrip('`').removeprefix('$')}",
-        ) from None
+def read_executor(block: Block, said: Mapping[str, object], *, field: str, subject: str) -> Any:
+    """What `block` makes of arguments in Python; None is unsaid. Raises the first fault, naming the argument.
+
+    Read by the code that reads ``tasks.yaml``, so that each value is refused in the same words.
+    """
+    reading = Reading(native=True)
+    given = {name: value for name, value in said.items() if value is not None}
+    executor = reading.read(block, given, field=field)
+    if reading.faults:
+        raise restated(reading.faults[0], subject=subject)
+    return executor
 
 
 def _triggers(options: TaskOptions) -> tuple[Trigger, ...]:

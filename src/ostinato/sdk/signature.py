@@ -20,6 +20,7 @@ from ostinato.core.payload import (
     decode_json,
     encode_payload,
     encode_result,
+    not_an_object,
 )
 from ostinato.core.plain import from_plain, is_plain, require_plain, to_plain
 from ostinato.errors import UserError
@@ -124,7 +125,7 @@ class Signature:
         `partial` lets any argument be left out. Raises as `encode_call`.
         """
         if not isinstance(payload, Mapping):
-            raise UserError("INVALID_PAYLOAD", "a payload is a mapping of argument names", field="payload")
+            raise not_an_object(payload, field="payload")
         for name in payload:
             if not isinstance(name, str):
                 raise UserError("INVALID_PAYLOAD", f"{name!r} is not an argument's name", field="payload")

@@ -56,7 +56,7 @@ def _check(name: bytes) -> bytes:
 def _bad_cursor() -> UserError:
     return UserError(
         "INVALID_VALUE",
-        "this is no cursor of such a list",
+        "the cursor is not one of this list",
         field="cursor",
         hint="leave it out to begin at the first page, or give the one that the last page came with",
     )

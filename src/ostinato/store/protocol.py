@@ -165,7 +165,10 @@ class Store(Protocol):
         ...
 
     async def find_due_triggers(self, partitions: Sequence[int], *, now_us: int, limit: int) -> FoundTriggers:
-        """Triggers with ``next_us <= now_us`` whose task is neither paused nor disabled, earliest first."""
+        """Triggers with ``next_us <= now_us`` whose task is neither paused nor disabled, earliest first.
+
+        Those of tasks whose newest version is not in force are left out: they become due with their switch.
+        """
         ...
 
     async def live_instances(self, refs: Sequence[TaskRef], *, limit: int) -> dict[TaskRef, list[Instance]]:
@@ -219,7 +222,10 @@ class Store(Protocol):
         origin: Origin = "app",
         expected: Mapping[TaskRef, int] = {},
     ) -> list[ApplyReceipt]:
-        """Store definitions, all or none: equal content makes no new version and keeps the task's origin.
+        """Store definitions, all or none: equal content makes no new version.
+
+        The origin is that of the newest version; equal content from an app makes the task the app's, which
+        it stays when a document says the same.
 
         `expected` names the newest version that a task must have, 0 for one that must not exist. If any has
         another, nothing is written; the receipts of those say ``conflict``, of the others ``unchanged``.
@@ -278,6 +284,10 @@ class Store(Protocol):
         self, instance_id: str, *, after: int = 0, limit: int | None = None
     ) -> list[HistoryRow]:
         """History of an instance in the order written: at most `limit` rows behind the first `after`."""
+        ...
+
+    async def count_history(self, instance_id: str) -> int:
+        """Rows of the history of an instance; 0 for an instance that is unknown."""
         ...
 
     async def append_output(self, chunks: Sequence[OutputChunk]) -> None:

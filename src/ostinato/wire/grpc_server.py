@@ -37,6 +37,8 @@ _SERVER_OPTIONS: list[tuple[str, int]] = [
 _STOP_GRACE_US = FLUSH_TIMEOUT_US + 1 * SECOND
 
 _PORT_MAX = 65_535
+#: Which setting names the address.
+_SETTING = "worker_bind"
 
 
 class GrpcNodeTransport:
@@ -151,6 +153,7 @@ def _port_in_use(bind: str) -> ConflictError:
         "PORT_IN_USE",
         f"something already listens on {bind}",
         subject=bind,
+        field=_SETTING,
         hint="stop it, or choose another port",
     )
 
@@ -160,5 +163,6 @@ def _not_an_address(bind: str, reason: str) -> UserError:
         "INVALID_SETTING",
         f"cannot listen on {bind!r}: {reason}",
         subject=bind,
+        field=_SETTING,
         hint="give an address of this machine, as host:port",
     )

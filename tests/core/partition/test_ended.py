@@ -7,7 +7,7 @@ from support.partition_facts import NOW_US, instance, outcome, refused_connectio
 
 from ostinato.core.failure.failure import Failure, safe_failure
 from ostinato.core.instants import SECOND
-from ostinato.core.model import HistoryKind
+from ostinato.core.model import HistoryKind, Outcome
 from ostinato.core.partition.effects import Effects
 from ostinato.core.partition.ended import end_attempt, lose_attempt, refuse_outcome
 from ostinato.core.partition.state import Memory, settle
@@ -174,28 +174,43 @@ def test_a_code_not_on_retry_on_fails_at_once() -> None:
     assert "retry_on" in effects.batch.ended_attempts[0].reason
 
 
-@pytest.mark.parametrize("policy", [POLICY, RetryPolicy(max_retry=0)])
-@pytest.mark.parametrize(
-    "failure", [refused_connection(), safe_failure("ValueError", "bad", category="permanent"), None]
-)
-def test_what_was_withdrawn_is_cancelled_at_its_end_and_never_retried(
-    policy: RetryPolicy, failure: Failure | None
-) -> None:
+@pytest.mark.parametrize("failure", [refused_connection(), None])
+def test_a_retry_of_what_was_withdrawn_is_cancelled(failure: Failure | None) -> None:
     effects = Effects()
     reported = outcome(failure) if failure is not None else outcome(result=None, unstarted_reason="drains")
-    end_attempt(
-        running(task(retry=policy)),
-        reported,
-        now_us=NOW_US + SECOND,
-        rng=rng(),
-        into=effects,
-        withdrawn="task default/t was deleted",
-    )
+    _end_withdrawn(POLICY, reported, into=effects)
     (ended,) = effects.batch.ended_attempts
     assert (ended.state, ended.finished_us) == (State.CANCELLED, NOW_US + SECOND)
     assert "task default/t was deleted" in ended.reason
     assert effects.batch.history[0].kind is HistoryKind.CANCELLED
     assert effects.ended[0].due_us is None
+
+
+@pytest.mark.parametrize(
+    ("policy", "failure"),
+    [
+        (RetryPolicy(max_retry=0), refused_connection()),
+        (POLICY, safe_failure("ValueError", "bad", category="permanent")),
+    ],
+)
+def test_what_was_withdrawn_and_fails_for_good_has_failed(policy: RetryPolicy, failure: Failure) -> None:
+    """Whoever is told of failures must hear of it."""
+    effects = Effects()
+    _end_withdrawn(policy, outcome(failure), into=effects)
+    (ended,) = effects.batch.ended_attempts
+    assert (ended.state, ended.finished_us) == (State.FAILED, NOW_US + SECOND)
+    assert effects.batch.history[0].kind is HistoryKind.GAVE_UP
+
+
+def _end_withdrawn(policy: RetryPolicy, reported: Outcome, *, into: Effects) -> None:
+    end_attempt(
+        running(task(retry=policy)),
+        reported,
+        now_us=NOW_US + SECOND,
+        rng=rng(),
+        into=into,
+        withdrawn="task default/t was deleted",
+    )
 
 
 def test_a_loss_of_what_was_withdrawn_is_cancelled() -> None:

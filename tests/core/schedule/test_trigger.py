@@ -146,7 +146,7 @@ def test_people_read_one_line(trigger: Trigger, line: str) -> None:
 @pytest.mark.parametrize(
     ("trigger", "field"),
     [
-        (CronTrigger(cron="0 0 31 2 *"), "day-of-month"),
+        (CronTrigger(cron="0 0 31 2 *"), "cron"),
         (CronTrigger(cron="nonsense"), "cron"),
         (CronTrigger(cron="* * * * *", timezone=""), "timezone"),
         (CronTrigger(cron="* * * * *", misfire="sometimes"), "misfire"),

@@ -11,7 +11,7 @@ from ostinato.api.bodies import FireList, PreviewBody
 from ostinato.api.parameters import ServicesOf
 from ostinato.core.instants import parse_instant
 from ostinato.core.schedule.preview import preview_cron
-from ostinato.errors import UserError
+from ostinato.errors import UserError, restated
 
 
 @post("/cron/preview", operation_id="preview_cron", tags=["cron"], status_code=200)
@@ -22,17 +22,8 @@ async def preview(services: ServicesOf, data: JSONBody[PreviewBody]) -> FireList
     else:
         start_us = parse_instant(data.start, field="start")
     # An expression that fires once in a few years is searched for long, and the scheduler shares the loop.
-    try:
-        fires = await asyncio.to_thread(preview_cron, data.expression, data.timezone, start_us, data.count)
-    except UserError as error:
-        raise _in_words_of_the_body(error) from None
+    fires = await asyncio.to_thread(preview_cron, data.expression, data.timezone, start_us, data.count)
     return FireList(fires=fires)
-
-
-def _in_words_of_the_body(error: UserError) -> UserError:
-    """The same error; a schedule calls ``cron`` what is the ``expression`` here."""
-    field = "expression" if error.field == "cron" else error.field
-    return UserError(error.code, error.message, subject=error.subject, field=field, hint=error.hint)
 
 
 ROUTES = [preview]

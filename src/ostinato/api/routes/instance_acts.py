@@ -11,7 +11,6 @@ from litestar.params import JSONBody
 from ostinato.api.bodies import (
     BATCH_COUNT_MAX,
     MATCHING_COUNT_MAX,
-    AnswerBody,
     AnswerList,
     CancelManyBody,
     FilterBody,
@@ -20,11 +19,14 @@ from ostinato.api.bodies import (
     RetryManyBody,
 )
 from ostinato.api.filters import read_filter
-from ostinato.api.parameters import By, InstanceId, ServicesOf
+from ostinato.api.parameters import By, InstanceId, RetryKey, ServicesOf
+from ostinato.api.services import header_text
 from ostinato.control.cancel import cancel, cancel_matching
 from ostinato.control.matching import Matched
+from ostinato.control.names import validate_key
 from ostinato.control.replay import replay, replay_matching
 from ostinato.control.requests import require_ok
+from ostinato.control.shapes.answers import AnswerShape, answer_shape
 from ostinato.core.payload import encode_payload
 from ostinato.errors import UserError
 from ostinato.store.batches import InstanceFilter, RequestAnswer
@@ -44,11 +46,11 @@ def _act(*codes: str) -> dict[str, Any]:
 )
 async def cancel_instance(
     *, services: ServicesOf, by: By, instance_id: InstanceId, data: JSONBody[ReasonBody | None] = None
-) -> AnswerBody:
+) -> AnswerShape:
     """End an instance: what waits at once, what runs by asking its attempt to end."""
     reason = "" if data is None else data.reason
     answers = await cancel(services.store, [instance_id], asker=services.asker(by), reason=reason)
-    return _answer(instance_id, require_ok(answers[0]))
+    return answer_shape(instance_id, require_ok(answers[0]))
 
 
 @post(
@@ -57,8 +59,13 @@ async def cancel_instance(
     **_act(*_RETRY_CODES, "INSTANCE_NOT_TERMINAL"),
 )
 async def retry_instance(
-    *, services: ServicesOf, by: By, instance_id: InstanceId, data: JSONBody[RetryBody | None] = None
-) -> AnswerBody:
+    *,
+    services: ServicesOf,
+    by: By,
+    instance_id: InstanceId,
+    data: JSONBody[RetryBody | None] = None,
+    idempotency_key: RetryKey = None,
+) -> AnswerShape:
     """Run an instance that has ended again, as a new generation."""
     body = RetryBody() if data is None else data
     answers = await replay(
@@ -68,8 +75,9 @@ async def retry_instance(
         reason=body.reason,
         latest=body.latest,
         payload=_payload(body),
+        key=_key(idempotency_key),
     )
-    return _answer(instance_id, require_ok(answers[0]))
+    return answer_shape(instance_id, require_ok(answers[0]))
 
 
 @post("/instances/cancel", operation_id="cancel_instances", **_act(*_CANCEL_CODES))
@@ -86,13 +94,25 @@ async def cancel_instances(*, services: ServicesOf, by: By, data: JSONBody[Cance
 
 
 @post("/instances/retry", operation_id="retry_instances", **_act(*_RETRY_CODES))
-async def retry_instances(*, services: ServicesOf, by: By, data: JSONBody[RetryManyBody]) -> AnswerList:
+async def retry_instances(
+    *,
+    services: ServicesOf,
+    by: By,
+    data: JSONBody[RetryManyBody],
+    idempotency_key: RetryKey = None,
+) -> AnswerList:
     """Run instances again, each answered by itself; a filter without states means those that failed."""
-    asker, payload = services.asker(by), _payload(data)
+    asker, payload, key = services.asker(by), _payload(data), _key(idempotency_key)
     if data.ids is not None:
         ids = _ids(data.ids, data)
         answers = await replay(
-            services.store, ids, asker=asker, reason=data.reason, latest=data.latest, payload=payload
+            services.store,
+            ids,
+            asker=asker,
+            reason=data.reason,
+            latest=data.latest,
+            payload=payload,
+            key=key,
         )
         return _listed(ids, answers)
     where, limit = _where(data)
@@ -105,8 +125,18 @@ async def retry_instances(*, services: ServicesOf, by: By, data: JSONBody[RetryM
             reason=data.reason,
             latest=data.latest,
             payload=payload,
+            key=key,
         )
     )
+
+
+def _key(said: str | None) -> str:
+    """The key of the header, empty for none. Raises ``INVALID_NAME`` for one that is empty itself."""
+    if said is None:
+        return ""
+    key = header_text(said, field="Idempotency-Key")
+    validate_key(key, field="Idempotency-Key")
+    return key
 
 
 def _payload(body: RetryBody) -> bytes | None:
@@ -145,17 +175,13 @@ def _read(said: FilterBody) -> InstanceFilter:
     )
 
 
-def _answer(instance_id: str, answer: RequestAnswer) -> AnswerBody:
-    return AnswerBody(instance_id=instance_id, code=answer.code, message=answer.message)
-
-
 def _listed(ids: Sequence[str], answers: Sequence[RequestAnswer]) -> AnswerList:
-    return AnswerList(items=[_answer(*pair) for pair in zip(ids, answers, strict=True)])
+    return AnswerList(items=[answer_shape(*pair) for pair in zip(ids, answers, strict=True)])
 
 
 def _matched(matched: Sequence[Matched]) -> AnswerList:
     return AnswerList(
-        items=[_answer(entry.instance.id, entry.answer) for entry in matched if entry.answer is not None]
+        items=[answer_shape(entry.instance.id, entry.answer) for entry in matched if entry.answer is not None]
     )
 
 

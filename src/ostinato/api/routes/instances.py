@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from litestar import get
+import re
+from typing import Annotated
 
-from ostinato.api.bodies import CountsBody, InstancePageBody
+from litestar import get
+from litestar.params import QueryParameter
+
+from ostinato.api.bodies import HistoryPage, InstancePageBody
 from ostinato.api.filters import read_filter
 from ostinato.api.paging import LIMIT_DEFAULT, in_pieces, read_cursor, write_cursor
 from ostinato.api.parameters import (
@@ -20,11 +24,27 @@ from ostinato.api.parameters import (
     WithCode,
     WithKey,
 )
-from ostinato.control.explain import story
+from ostinato.control.explain import whole_story
 from ostinato.control.queries import count_instances as count_matching
-from ostinato.control.queries import get_instance as find_instance
+from ostinato.control.queries import list_history as read_history
 from ostinato.control.queries import list_instances as list_page
-from ostinato.control.shapes.instance import StoryShape, instance_shape, story_shape
+from ostinato.control.shapes.answers import CountsShape, counts_shape
+from ostinato.control.shapes.instance import StoryShape, history_shape, instance_shape, story_shape
+from ostinato.errors import UserError
+
+#: As many digits as any count of rows has.
+_COUNT = re.compile(r"\d{1,15}", re.ASCII)
+
+AfterRows = Annotated[
+    # A text, because Litestar takes "null" for no number at all.
+    str | None,
+    QueryParameter(
+        name="after",
+        required=False,
+        description="Only what follows the first so many rows, as the page before said.",
+        schema_extra={"pattern": "^[0-9]{1,15}$"},
+    ),
+]
 
 
 @get("/instances", operation_id="list_instances", tags=["instances"])
@@ -70,7 +90,7 @@ async def count_instances(
     code: WithCode = None,
     created_from: CreatedFrom = None,
     created_before: CreatedBefore = None,
-) -> CountsBody:
+) -> CountsShape:
     """How many instances there are by state; where that is many, at least so many."""
     where = read_filter(
         namespace=namespace,
@@ -81,8 +101,7 @@ async def count_instances(
         created_from=created_from,
         created_before=created_before,
     )
-    counts = await count_matching(services.store, where)
-    return CountsBody(by_state=counts.by_state, exact=counts.exact)
+    return counts_shape(await count_matching(services.store, where))
 
 
 @get(
@@ -92,11 +111,37 @@ async def count_instances(
     opt={"codes": ("INSTANCE_NOT_FOUND",)},
 )
 async def get_instance(services: ServicesOf, instance_id: InstanceId) -> StoryShape:
-    """An instance whole: its attempts, what was decided after each and why, what comes next."""
-    told = await story(services.store, instance_id)
-    instance = await find_instance(services.store, instance_id)
-    history = await services.store.history(instance_id)
-    return story_shape(instance, told, history=history)
+    """An instance whole: its attempts, what was decided after each and why, what comes next.
+
+    Of a long history only the newest rows are here; `left_out` says how many come before.
+    """
+    told = await whole_story(services.store, instance_id)
+    return story_shape(told.instance, told.story, history=told.history)
 
 
-ROUTES = [list_instances, count_instances, get_instance]
+@get(
+    "/instances/{instance_id:str}/history",
+    operation_id="list_history",
+    tags=["instances"],
+    opt={"codes": ("INSTANCE_NOT_FOUND",)},
+)
+async def list_history(
+    *, services: ServicesOf, instance_id: InstanceId, after: AfterRows = None, limit: Limit = LIMIT_DEFAULT
+) -> HistoryPage:
+    """What happened to an instance, oldest first: failures, decisions, and the acts of people."""
+    start = 0 if after is None else _row_count(after)
+    rows = await read_history(services.store, instance_id, after=start, limit=limit)
+    return HistoryPage(
+        items=await in_pieces(services.clock, rows, make=history_shape),
+        cursor=str(start + limit) if len(rows) == limit else None,
+    )
+
+
+def _row_count(text: str) -> int:
+    """The number that `after` is. Raises ``INVALID_VALUE``."""
+    if _COUNT.fullmatch(text) is None:
+        raise UserError("INVALID_VALUE", f"{text[:50]!a} is no number of rows", field="after", hint="as 50")
+    return int(text)
+
+
+ROUTES = [list_instances, count_instances, get_instance, list_history]

@@ -11,10 +11,10 @@ from litestar.params import QueryParameter
 from litestar.response import Stream
 
 from ostinato.api.bodies import OutputPage
-from ostinato.api.paging import LIMIT_DEFAULT, require_limit
+from ostinato.api.paging import LIMIT_DEFAULT
 from ostinato.api.parameters import InstanceId, Limit, ServicesOf
 from ostinato.api.services import Services
-from ostinato.control.queries import get_instance
+from ostinato.control.queries import get_instance, validate_limit
 from ostinato.control.shapes.instance import output_shape
 from ostinato.core.model import OutputChunk
 from ostinato.errors import UserError
@@ -63,7 +63,7 @@ async def list_output(
     limit: Limit = LIMIT_DEFAULT,
 ) -> OutputPage:
     """What its attempts wrote, in order. To follow it, ask again after the newest piece."""
-    require_limit(limit)
+    validate_limit(limit)
     number = _attempt(attempt)
     start = _start(number, after)
     await get_instance(services.store, instance_id)

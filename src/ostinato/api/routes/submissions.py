@@ -9,18 +9,19 @@ from ostinato.api.bodies import (
     SUBMISSIONS_COUNT_MAX,
     SubmissionsBody,
     SubmitBody,
-    SubmittedBody,
     SubmittedList,
 )
 from ostinato.api.parameters import By, IdempotencyKey, Namespace, ServicesOf, TaskName
 from ostinato.api.services import BY_DEFAULT, header_text
-from ostinato.control.names import validate_name
+from ostinato.control.document.kinds import Instant, read_duration
+from ostinato.control.document.reading import Reading
+from ostinato.control.names import validate_key, validate_name, validate_text
+from ostinato.control.requests import REASON_LENGTH_MAX
+from ostinato.control.shapes.answers import SubmittedShape, submitted_shape
 from ostinato.control.submit import SubmitRequest, submit
 from ostinato.core.ids import is_id
-from ostinato.core.instants import parse_duration, parse_instant
 from ostinato.core.payload import encode_payload
 from ostinato.errors import UserError
-from ostinato.store.batches import SubmitReceipt
 
 _CODES = ("TASK_NOT_FOUND", "TASK_DISABLED", "KEY_CONFLICT", "PAYLOAD_TOO_LARGE")
 
@@ -39,14 +40,14 @@ async def submit_instance(
     task: TaskName,
     data: JSONBody[SubmitBody | None] = None,
     idempotency_key: IdempotencyKey = None,
-) -> Response[SubmittedBody]:
+) -> Response[SubmittedShape]:
     """Run a task: now, after a delay or at an instant. Without a body: now, with the task's own payload."""
     body = SubmitBody() if data is None else data
     key = _key(body, idempotency_key)
     request = _request(body, namespace=namespace, task=task, key=key, by=by, prefix="")
     receipts = await submit(services.store, [request], now_us=await services.store.now_us(), rng=services.rng)
     receipt = receipts[0]
-    return Response(_submitted(receipt), status_code=201 if receipt.created else 200)
+    return Response(submitted_shape(receipt), status_code=201 if receipt.created else 200)
 
 
 @post(
@@ -73,30 +74,37 @@ async def submit_instances(
         for index, body in enumerate(data.submissions)
     ]
     receipts = await submit(services.store, requests, now_us=await services.store.now_us(), rng=services.rng)
-    return SubmittedList(items=[_submitted(receipt) for receipt in receipts])
+    return SubmittedList(items=[submitted_shape(receipt) for receipt in receipts])
 
 
 def _request(
     body: SubmitBody, *, namespace: str, task: str, key: str | None, by: str, prefix: str
 ) -> SubmitRequest:
     """What ``control.submit`` takes; `prefix` stands before the fields of an error."""
-    if key == "":
+    if key is not None:
         # In ``control`` an empty key means none; who sends one has lost it on the way.
-        raise UserError(
-            "INVALID_NAME", "the key is empty", field=f"{prefix}key", hint="leave it out for no key"
-        )
+        validate_key(key, field=f"{prefix}key")
+    validate_text(body.reason, field=f"{prefix}reason", length_max=REASON_LENGTH_MAX)
     reason = body.reason or ("" if by == BY_DEFAULT else f"started by {by}")
     return SubmitRequest(
         namespace=namespace,
         task=task,
         payload=encode_payload(body.payload, field=f"{prefix}payload"),
         key=key or "",
-        delay_us=None if body.delay is None else parse_duration(body.delay, field=f"{prefix}delay"),
-        due_us=None if body.at is None else parse_instant(body.at, field=f"{prefix}at"),
+        delay_us=None if body.delay is None else _delay_us(body.delay, field=f"{prefix}delay"),
+        due_us=None if body.at is None else _instant_us(body.at, field=f"{prefix}at"),
         priority=body.priority,
         reason=reason,
         id="" if body.id is None else _id(body.id, field=f"{prefix}id"),
     )
+
+
+def _delay_us(said: object, *, field: str) -> int:
+    return read_duration(said, field, reading=Reading())
+
+
+def _instant_us(said: object, *, field: str) -> int:
+    return Instant().read(said, field, reading=Reading())
 
 
 def _id(identifier: str, *, field: str) -> str:
@@ -118,10 +126,6 @@ def _key(body: SubmitBody, header: str | None) -> str | None:
             hint="give one of them",
         )
     return key
-
-
-def _submitted(receipt: SubmitReceipt) -> SubmittedBody:
-    return SubmittedBody(instance_id=receipt.instance_id, created=receipt.created)
 
 
 ROUTES = [submit_instance, submit_instances]

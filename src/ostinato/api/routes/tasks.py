@@ -8,14 +8,14 @@ from litestar import Response, delete, get
 from litestar.params import QueryParameter
 
 from ostinato.api.bodies import TaskPage
-from ostinato.api.paging import LIMIT_DEFAULT, read_cursor, require_limit, write_cursor
+from ostinato.api.paging import LIMIT_DEFAULT, read_cursor, write_cursor
 from ostinato.api.parameters import By, Cursor, Limit, Namespace, ServicesOf, TaskName
 from ostinato.api.services import Services
 from ostinato.control.delete import delete_task as delete_task_by_owner
 from ostinato.control.names import TEXT_LENGTH_MAX, validate_text
 from ostinato.control.queries import get_task as find_task
 from ostinato.control.queries import list_tasks as find_tasks
-from ostinato.control.queries import task_triggers
+from ostinato.control.queries import task_triggers, validate_limit
 from ostinato.control.shapes.task import TaskShape, task_shape
 from ostinato.core.definition import TaskRef, TaskRow
 
@@ -39,7 +39,7 @@ async def list_tasks(
     cursor: Cursor = None,
 ) -> TaskPage:
     """Tasks of a namespace by name."""
-    require_limit(limit)
+    validate_limit(limit)
     validate_text(search, field="search")
     after = read_cursor(cursor, count=1)
     rows = await find_tasks(

@@ -99,6 +99,9 @@ def show(
     context: typer.Context,
     *,
     traceback: Annotated[bool, typer.Option("--traceback", help="Show the tracebacks too.")] = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="Tell every attempt and event, not only the newest 200.")
+    ] = False,
     watch: WatchOption = False,
     interval: IntervalOption = None,
     database: DatabaseOption = None,
@@ -108,7 +111,7 @@ def show(
     from ostinato.cli import watching
 
     async def look(session: Session) -> Answer:
-        return await _story(session, instance_id, traceback=traceback)
+        return await _story(session, instance_id, traceback=traceback, every=every)
 
     watching.show(
         settings_of(context, database=database),
@@ -120,11 +123,14 @@ def show(
 
 
 async def _listed(session: Session, chosen: Selection, *, cursor: str | None, limit: int | None) -> Answer:
-    from ostinato.cli.selecting import filter_of, full_page
+    from ostinato.cli.selecting import filter_of
     from ostinato.cli.session import known_namespaces
+    from ostinato.control.queries import collect_instances, validate_limit
 
     where = await filter_of(session, chosen)
-    page = await full_page(session, where, cursor=cursor, limit=limit)
+    if limit is not None:
+        validate_limit(limit)
+    page = await collect_instances(session.store, where, cursor=cursor, limit=limit)
     nothing = not page.instances and cursor is None and chosen.is_empty
     return _list_answer(page, remarks=await known_namespaces(session) if nothing else [])
 
@@ -166,36 +172,43 @@ def _count_answer(counts: InstanceCounts) -> Answer:
     from ostinato.cli.output import table_lines
     from ostinato.cli.watching import Answer
 
+    def data() -> object:
+        import msgspec
+
+        from ostinato.control.shapes.answers import counts_shape
+
+        return msgspec.to_builtins(counts_shape(counts))
+
     total = sum(counts.by_state.values())
     rows: list[tuple[str, int]] = [*sorted(counts.by_state.items()), ("all", total)]
     return Answer(
-        data=lambda: {"by_state": counts.by_state, "exact": counts.exact},
+        data=data,
         lines=lambda width: table_lines(("STATE", "COUNT"), rows, empty="", width=width),
         notes=[] if counts.exact else [f"there are more: counting ended at {total}"],
     )
 
 
-async def _story(session: Session, instance_id: str, *, traceback: bool) -> Answer:
+async def _story(session: Session, instance_id: str, *, traceback: bool, every: bool) -> Answer:
     from ostinato.cli.output import safe
     from ostinato.cli.watching import Answer
-    from ostinato.control.explain import story
+    from ostinato.control.explain import HISTORY_ROWS_MAX, whole_story
     from ostinato.control.story_text import story_lines
     from ostinato.core.states import TERMINAL_STATES
 
     instance, runs = await _instance_and_scheduler(session, instance_id)
-    told = await story(session.store, instance_id, scheduler_runs=runs)
-    history = await session.store.history(instance_id)
+    rows_max = None if every else HISTORY_ROWS_MAX
+    told = await whole_story(session.store, instance_id, scheduler_runs=runs, rows_max=rows_max)
 
     def data() -> object:
         import msgspec
 
         from ostinato.control.shapes.instance import story_shape
 
-        return msgspec.to_builtins(story_shape(instance, told, history=history))
+        return msgspec.to_builtins(story_shape(told.instance, told.story, history=told.history))
 
     return Answer(
         data=data,
-        lines=lambda _: [safe(line) for line in story_lines(told, traceback=traceback)],
+        lines=lambda _: [safe(line) for line in story_lines(told.story, traceback=traceback)],
         is_final=instance.state in TERMINAL_STATES,
     )
 

@@ -16,7 +16,6 @@ from ostinato.cli.options import (
     settings_of,
     wants_json,
 )
-from ostinato.errors import UserError
 
 if TYPE_CHECKING:
     from ostinato.cli.session import Session
@@ -44,7 +43,7 @@ def list_tasks(
         str, typer.Option("--search", metavar="TEXT", help="Only whose name holds this, in any case.")
     ] = "",
     limit: Annotated[
-        int | None, typer.Option("--limit", metavar="N", help="At most so many; all if left out.")
+        int | None, typer.Option("--limit", metavar="N", help="At most so many, 1 to 1000; all if left out.")
     ] = None,
     watch: WatchOption = False,
     interval: IntervalOption = None,
@@ -55,9 +54,10 @@ def list_tasks(
     """List the tasks of a namespace with their next fire."""
     from ostinato.cli import watching
     from ostinato.cli.session import known_namespaces
+    from ostinato.control.queries import validate_limit
 
-    if limit is not None and limit < 1:
-        raise UserError("INVALID_VALUE", f"{limit} is less than 1", field="limit")
+    if limit is not None:
+        validate_limit(limit)
 
     async def look(session: Session) -> Answer:
         found = await _tasks(session, search=search, limit=limit)

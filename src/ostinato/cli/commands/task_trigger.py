@@ -36,7 +36,7 @@ ArgumentsOption = Annotated[
     ),
 ]
 KeyOption = Annotated[
-    str, typer.Option("--key", help="Idempotency key: an equal request makes no second instance.")
+    str | None, typer.Option("--key", help="Idempotency key: an equal request makes no second instance.")
 ]
 PriorityOption = Annotated[
     int | None, typer.Option("--priority", help="0 to 9, higher first; the task's if left out.")
@@ -57,7 +57,7 @@ def trigger_task(
     *,
     payload: PayloadOption = None,
     arguments: ArgumentsOption = None,
-    key: KeyOption = "",
+    key: KeyOption = None,
     priority: PriorityOption = None,
     delay: DelayOption = None,
     at: AtOption = None,
@@ -68,22 +68,29 @@ def trigger_task(
     as_json: JsonOption = False,
 ) -> None:
     """Run a task now, or later with --delay or --at."""
+    import msgspec
+
     from ostinato.cli.payloads import payload_of
     from ostinato.cli.session import in_session, user_name
     from ostinato.cli.waiting import follow_to_end
+    from ostinato.control.names import validate_key
     from ostinato.control.requests import validate_reason
+    from ostinato.control.shapes.answers import submitted_shape
     from ostinato.control.submit import SubmitRequest
     from ostinato.core.instants import parse_duration, parse_instant
 
     settings = settings_of(context, database=database, namespace=namespace)
     validate_reason(reason)
+    if key is not None:
+        # In ``control`` an empty key means none; who gives one has lost it on the way.
+        validate_key(key)
     by = user_name()
     started = f"started by {by}" if by else "started by hand"
     request = SubmitRequest(
         namespace=settings.namespace,
         task=name,
         payload=payload_of(payload, arguments or []),
-        key=key,
+        key=key or "",
         delay_us=None if delay is None else parse_duration(delay, field="delay"),
         due_us=None if at is None else parse_instant(at, field="at"),
         priority=priority,
@@ -96,7 +103,7 @@ def trigger_task(
     if wait:
         follow_to_end(settings, receipt.instance_id, in_json=in_json)
     elif in_json:
-        print_json({"instance_id": receipt.instance_id, "created": receipt.created})
+        print_json(msgspec.to_builtins(submitted_shape(receipt)))
     else:
         say(receipt.instance_id)
 

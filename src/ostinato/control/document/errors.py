@@ -23,20 +23,6 @@ class InvalidDocument(UserError):
         self.errors = tuple(errors)
 
 
-def restated(
-    error: UserError, *, field: str | None = None, subject: str | None = None, place: str | None = None
-) -> UserError:
-    """The same fault with another field, subject or place; None keeps what it has."""
-    return UserError(
-        error.code,
-        error.message,
-        subject=error.subject if subject is None else subject,
-        field=error.field if field is None else field,
-        hint=error.hint,
-        place=error.place if place is None else place,
-    )
-
-
 def unknown_field(name: object, known: Sequence[str], *, field: str, thing: str) -> UserError:
     """The fault of a key that `thing` does not have, with the nearest known one or all of them."""
     # Imported by those who read names only.

@@ -12,7 +12,7 @@ import msgspec
 from ostinato.control.document.errors import joined, shown_key
 from ostinato.control.document.reading import FAULTY, Kind, Reading, shown, wrong_type
 from ostinato.core.instants import format_duration, format_instant, parse_duration, parse_instant
-from ostinato.core.payload import encode_payload
+from ostinato.core.payload import encode_payload, not_an_object
 from ostinato.core.sizes import format_size, parse_size
 from ostinato.errors import UserError
 
@@ -225,9 +225,7 @@ class JsonObject(msgspec.Struct, frozen=True):
 
     def read(self, value: object, field: str, *, reading: Reading) -> msgspec.Raw:
         if not isinstance(value, Mapping):
-            raise wrong_type(
-                value, "a block of fields", field=field, code="INVALID_PAYLOAD", hint="write {name: value}"
-            )
+            raise not_an_object(value, field=field)
         return msgspec.Raw(encode_payload(dict(value), field=field))
 
     def write(self, value: Any) -> Any:

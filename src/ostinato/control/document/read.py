@@ -9,14 +9,14 @@ import msgspec
 
 from ostinato.control.apply import definition_faults
 from ostinato.control.document.block import Block, Field
-from ostinato.control.document.errors import InvalidDocument, joined, restated
+from ostinato.control.document.errors import InvalidDocument, joined
 from ostinato.control.document.executor_blocks import readable_part
 from ostinato.control.document.kinds import NAME_PATTERN, Text, Whole
 from ostinato.control.document.reading import FAULTY, Reading, wrong_type
 from ostinato.control.document.task_fields import EXECUTORS, NAME, OPTIONS, TASK
 from ostinato.control.names import validate_name
 from ostinato.core.definition import ExecutorSpec, PythonSpec, ShellSpec, TaskDefinition, TaskRef
-from ostinato.errors import UserError
+from ostinato.errors import UserError, restated
 
 VERSION = 1
 NAMESPACE_UNSAID = "default"

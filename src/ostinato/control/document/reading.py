@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any, Final, Protocol
 
-from ostinato.control.document.errors import restated
-from ostinato.errors import UserError
+from ostinato.errors import UserError, restated
 
 
 class Faulty(Enum):

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
 import msgspec
 import yaml
 
-from ostinato.control.document.errors import InvalidDocument, restated
+from ostinato.control.document.errors import InvalidDocument
 from ostinato.control.document.read import Document, read_document, refuse_repeats
 from ostinato.control.document.yaml_nodes import Faults, Node, Position, plain_value, position_of, read_nodes
 from ostinato.control.document.yaml_scalars import Trap, read_plain
+from ostinato.core.failure.text import escape_unseen, has_unseen
 from ostinato.core.sizes import MIB, format_size
-from ostinato.errors import UserError
+from ostinato.errors import UserError, restated
 
 TEXT_BYTES_MAX = 10 * MIB
 
 #: What YAML does not allow (1.2.2, section 5.1); a lone surrogate is no character at all.
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
 _BOM = "\ufeff"
+_PAIR = re.compile(r"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
+#: A backslash with what belongs to it, so that one that is escaped itself begins nothing.
+_ESCAPE = re.compile(rf"{_PAIR.pattern}|\\.", re.DOTALL)
 
 
 def read_yaml(text: str | bytes, *, name: str) -> list[Document]:
@@ -59,7 +64,8 @@ def write_yaml(document: dict[str, Any]) -> str:
     text = yaml.dump(
         document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False, width=10**6
     )
-    return str(text)
+    # `_represent_text` has put them within double quotes, where an escape means the same.
+    return "\n".join(map(escape_unseen, str(text).split("\n")))
 
 
 def _read_root(root: Node, name: str) -> Document:
@@ -82,7 +88,24 @@ def _decoded(text: str | bytes, name: str) -> str:
             "a lone surrogate" if "\ud800" <= found[0] <= "\udfff" else f"the control character {found[0]!a}"
         )
         raise InvalidDocument([_fault(f"holds {what}", name, (line, column))])
-    return text
+    return _with_whole_escapes(text)
+
+
+def _with_whole_escapes(text: str) -> str:
+    """JSON is YAML but for this: it writes a character beyond U+FFFF as two escapes, which YAML refuses."""
+    if _PAIR.search(text) is None:
+        return text
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return text  # elsewhere the same letters may be text, within single quotes or none
+    return _ESCAPE.sub(_whole_escape, text)
+
+
+def _whole_escape(found: re.Match[str]) -> str:
+    if found[1] is None:
+        return found[0]
+    return f"\\U{ord(bytes.fromhex(found[1] + found[2]).decode('utf-16-be')):08x}"
 
 
 def _from_utf8(encoded: bytes, name: str) -> str:
@@ -117,7 +140,7 @@ class _Dumper(_BaseDumper):  # type: ignore[misc]  # the C one if there is one
 def _represent_text(dumper: Any, text: str) -> Any:
     # PyYAML quotes what YAML 1.1 would misread; the reader's own traps go further.
     quoted = "'" if isinstance(read_plain(text), Trap) else None
-    style = "|" if "\n" in text else quoted
+    style = '"' if any(map(has_unseen, text.split("\n"))) else "|" if "\n" in text else quoted
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 

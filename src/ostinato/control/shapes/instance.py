@@ -91,8 +91,11 @@ class StoryShape(InstanceShape, kw_only=True):
     #: It fails if no attempt has started by then.
     expires: str | None
     cancel_reason: str | None
+    #: The newest, with the history from there on.
     attempts: list[AttemptShape]
     history: list[HistoryShape]
+    #: Rows of the history before those that are here.
+    left_out: int
 
 
 class OutputShape(msgspec.Struct, kw_only=True):
@@ -125,6 +128,7 @@ def story_shape(instance: Instance, story: Story, *, history: Sequence[HistoryRo
         cancel_reason=story.cancel_reason or None,
         attempts=[attempt_shape(attempt) for attempt in story.attempts],
         history=[history_shape(row) for row in history],
+        left_out=story.left_out,
     )
 
 

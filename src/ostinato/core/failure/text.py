@@ -7,12 +7,46 @@ import re
 #: NUL is shown as its picture, because PostgreSQL text and JSON cannot carry it (C157).
 _NUL_PICTURE = "\u2400"
 _SURROGATE = re.compile("[\ud800-\udfff]")
+#: What a terminal or browser would obey, and what nobody would see: controls, direction marks and overrides,
+#: separators, spaces without width, letters without form, tags, surrogates. The joiners without width are
+#: letters of some scripts and hold emoji together, so they count only beside ASCII or an end.
+_UNSEEN = re.compile(
+    "[\x00-\x1f\x7f-\x9f\xad\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
+    "\u3164\ufeff\uffa0\ufff9-\ufffb\U0001d173-\U0001d17a\U000e0000-\U000e0fff\ud800-\udfff]"
+    "|(?<![^\x00-\x7f])[\u200c\u200d]|[\u200c\u200d](?![^\x00-\x7f])"
+)
 _REPLACEMENT = "\ufffd"
 
 
 def safe_text(text: str) -> str:
     """`text` with NUL as U+2400 and each lone surrogate as U+FFFD, so that every store can hold it."""
     return _SURROGATE.sub(_REPLACEMENT, text.replace("\0", _NUL_PICTURE))
+
+
+def escape_unseen(text: str) -> str:
+    """`text` with characters that are obeyed rather than shown, or not seen at all, as escapes (C187).
+
+    The escapes, ``\\x1b``, ``\\u202e``, are those of Python and, within double quotes, of YAML.
+    """
+    return _UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def has_unseen(text: str) -> bool:
+    """Whether `escape_unseen` would change anything."""
+    return _UNSEEN.search(text) is not None
+
+
+def escape_unseen_in_json(text: str) -> str:
+    """JSON of the same meaning as `text`, with the characters of `escape_unseen` above ASCII as escapes."""
+    # They only occur inside strings; those of ASCII are escaped in JSON anyway, but for DEL.
+    return text if text.isascii() and "\x7f" not in text else _UNSEEN.sub(_json_escape, text)
+
+
+def _json_escape(found: re.Match[str]) -> str:
+    units = found[0].encode("utf-16-be", "surrogatepass")
+    if units < b"\0 ":
+        return found[0]  # white space between values
+    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
 
 
 def cut_text(text: str, limit_bytes: int) -> str:

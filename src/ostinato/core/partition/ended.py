@@ -34,8 +34,8 @@ def end_attempt(
 ) -> None:
     """An outcome that names exactly the running attempt (I6).
 
-    `withdrawn` says why nothing more is started for its task (deleted, disabled): then a success counts, and
-    anything else is final. Empty: the policy decides.
+    `withdrawn` says why nothing more is started for its task (deleted, disabled): then what the policy would
+    try again is cancelled. Empty: the policy decides.
     """
     outcome = checked(outcome, attempt, now_us=now_us)
     if outcome.failure is None and not outcome.unstarted_reason:
@@ -153,15 +153,14 @@ class _Decision(NamedTuple):
 def _decide(
     attempt: RunningAttempt, failure: Failure, *, now_us: int, rng: Random, withdrawn: str
 ) -> _Decision:
-    if attempt.cancel_requested or withdrawn:
-        rule, cause = "withdrawn", withdrawn
-        if attempt.cancel_requested:
-            rule, cause = "cancel", attempt.cancel_reason or "asked for"
-        sentence = f"cancelled: {cause}; the attempt ended with {failure.code}"
-        return _Decision(
-            "cancel", State.CANCELLED, HistoryKind.CANCELLED, rule, sentence, attempt.counters, now_us
+    if attempt.cancel_requested:
+        return _cancelled(
+            attempt, failure, cause=attempt.cancel_reason or "asked for", rule="cancel", now_us=now_us
         )
     verdict = decide(attempt.definition.retry, failure, attempt.counters, now_us=now_us, rng=rng)
+    if withdrawn and isinstance(verdict, RetryAt):
+        # What waits of such a task is cancelled; what has failed for good has failed all the same.
+        return _cancelled(attempt, failure, cause=withdrawn, rule="withdrawn", now_us=now_us)
     if isinstance(verdict, RetryAt):
         return _Decision(
             "retry",
@@ -175,6 +174,13 @@ def _decide(
         )
     return _Decision(
         "fail", State.FAILED, HistoryKind.GAVE_UP, verdict.rule, verdict.why, verdict.counters, now_us
+    )
+
+
+def _cancelled(attempt: RunningAttempt, failure: Failure, *, cause: str, rule: str, now_us: int) -> _Decision:
+    sentence = f"cancelled: {cause}; the attempt ended with {failure.code}"
+    return _Decision(
+        "cancel", State.CANCELLED, HistoryKind.CANCELLED, rule, sentence, attempt.counters, now_us
     )
 
 

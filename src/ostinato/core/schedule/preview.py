@@ -27,7 +27,11 @@ def preview_cron(
     """
     if not 0 <= count <= COUNT_MAX:
         raise UserError("INVALID_VALUE", f"{count} is not within 0 to {COUNT_MAX}", field="count")
-    expression = parse_cron(expr)
+    try:
+        expression = parse_cron(expr)
+    except UserError as error:
+        # As a trigger's error: the field is one that was given, and the message says which part of it.
+        raise UserError(error.code, error.message, field="expression", hint=error.hint) from None
     zone = load_zone(tz)
     shown: list[str] = []
     fire_us = next_cron_fire(expression, zone, start_us, dst_gap=dst_gap, dst_fold=dst_fold)

@@ -16,6 +16,7 @@ from ostinato.core.instants import (
     MILLISECOND,
     format_duration,
     format_instant,
+    validate_duration,
 )
 from ostinato.core.schedule.cron_expression import parse_cron
 from ostinato.core.schedule.cron_fires import DST_FOLDS, DST_GAPS, DstFold, DstGap, next_cron_fire
@@ -23,7 +24,7 @@ from ostinato.core.schedule.date import next_date_fire
 from ostinato.core.schedule.interval import next_interval_fire
 from ostinato.core.schedule.spread import spread_offset_us
 from ostinato.core.schedule.zone import load_zone
-from ostinato.errors import UserError
+from ostinato.errors import UserError, restated
 
 #: What becomes of fires that the scheduler could not fire in time (design section 5, Misfires).
 MISFIRE_MODES = ("fire_once", "fire_all", "skip")
@@ -72,28 +73,29 @@ def validate_trigger(trigger: Trigger, *, field: str = "") -> None:
     """Refuse a trigger that could not fire as written.
 
     Raises ``INVALID_CRON``, ``INVALID_TIMEZONE``, ``INVALID_DURATION``, ``INVALID_INSTANT`` or
-    ``INVALID_VALUE``; the error's field is `field`, a dot, and the part that is wrong (``day-of-month``,
-    ``timezone``, ``misfire_grace``, …).
+    ``INVALID_VALUE``; the error's field is `field`, a dot, and the part that is wrong (``cron``,
+    ``timezone``, ``misfire_grace``, …). Which field of a cron expression it is, the message says.
     """
     try:
         _validate_times(trigger)
         _validate_misfire(trigger)
     except UserError as error:
-        path = f"{field}.{error.field}" if field else error.field
-        raise UserError(
-            error.code, error.message, subject=error.subject, field=path, hint=error.hint
-        ) from None
+        name = "cron" if error.code == "INVALID_CRON" else error.field
+        path = f"{field}.{name}" if field else name
+        raise restated(error, field=path) from None
 
 
 def _validate_times(trigger: Trigger) -> None:
     if isinstance(trigger, CronTrigger):
+        _text("cron", trigger.cron)
+        _text("timezone", trigger.timezone)
         parse_cron(trigger.cron)
         load_zone(trigger.timezone)
         _one_of("dst_gap", trigger.dst_gap, allowed=DST_GAPS)
         _one_of("dst_fold", trigger.dst_fold, allowed=DST_FOLDS)
-        _duration("spread", trigger.spread_us, low_us=0, high_us=SPREAD_MAX_US)
+        validate_duration("spread", trigger.spread_us, low_us=0, high_us=SPREAD_MAX_US)
     elif isinstance(trigger, IntervalTrigger):
-        _duration("every", trigger.every_us, low_us=EVERY_MIN_US, high_us=DURATION_MAX_US)
+        validate_duration("every", trigger.every_us, low_us=EVERY_MIN_US, high_us=DURATION_MAX_US)
         if trigger.anchor_us is not None:
             _instant("anchor", trigger.anchor_us)
     else:
@@ -102,29 +104,26 @@ def _validate_times(trigger: Trigger) -> None:
 
 def _validate_misfire(trigger: Trigger) -> None:
     _one_of("misfire", trigger.misfire, allowed=MISFIRE_MODES)
-    _duration("misfire_grace", trigger.misfire_grace_us, low_us=0, high_us=DURATION_MAX_US)
-    if not 1 <= trigger.misfire_bound <= MISFIRE_BOUND_MAX:
+    validate_duration("misfire_grace", trigger.misfire_grace_us, low_us=0, high_us=DURATION_MAX_US)
+    bound = trigger.misfire_bound
+    if type(bound) is not int or not 1 <= bound <= MISFIRE_BOUND_MAX:
         raise UserError(
             "INVALID_VALUE",
-            f"{trigger.misfire_bound} is not within 1 to {MISFIRE_BOUND_MAX}",
+            f"{bound!r} is not a whole number from 1 to {MISFIRE_BOUND_MAX}",
             field="misfire_bound",
         )
+
+
+def _text(field: str, value: object) -> None:
+    # What Python hands in need not be what is declared.
+    if not isinstance(value, str):
+        raise UserError("INVALID_VALUE", f"{value!r} is not a text", field=field)
 
 
 def _one_of(field: str, value: str, *, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
         raise UserError(
             "INVALID_VALUE", f"{value!r} is not known", field=field, hint=f"one of {', '.join(allowed)}"
-        )
-
-
-def _duration(field: str, value_us: int, *, low_us: int, high_us: int) -> None:
-    if not low_us <= value_us <= high_us:
-        raise UserError(
-            "INVALID_DURATION",
-            f"{format_duration(value_us)} is out of range",
-            field=field,
-            hint=f"from {format_duration(low_us)} to {format_duration(high_us)}",
         )
 
 

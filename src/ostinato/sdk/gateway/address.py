@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from ipaddress import ip_address
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
 from ostinato.errors import UnavailableError, UserError
+from ostinato.settings_readers import is_loopback
 
 #: Where ``ostinato dev`` and ``ostinato scheduler`` answer unless told otherwise (design section 11).
 DEFAULT_URL = "http://127.0.0.1:8640"
@@ -53,15 +53,10 @@ def base_url(said: SaidUrl) -> str:
     return f"{parts.scheme.lower()}://{parts.netloc}{parts.path.rstrip('/')}"
 
 
-def is_loopback(base: str) -> bool:
+def is_on_this_machine(base: str) -> bool:
     """Whether an address is of this machine, so that no proxy of the environment leads there."""
     host = urlsplit(base).hostname or ""
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
+    return is_loopback(host) or host.endswith(".localhost")
 
 
 def require_database(said: SaidUrl) -> None:

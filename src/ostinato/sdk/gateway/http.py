@@ -11,6 +11,7 @@ import msgspec
 
 from ostinato.control.document.write import document
 from ostinato.control.explain import Story
+from ostinato.control.names import instance_not_found, may_be_id
 from ostinato.control.requests import require_ok
 from ostinato.control.submit import SubmitRequest
 from ostinato.core.definition import TaskDefinition, TaskRef
@@ -189,10 +190,5 @@ def _named(entries: Sequence[dict[str, object]]) -> str:
 
 def _check_id(instance_id: str) -> None:
     """Say of a text that no id can be what the store says of an id that it does not know."""
-    if not (instance_id.isascii() and instance_id.isalnum()):
-        raise UserError(
-            "INSTANCE_NOT_FOUND",
-            f"no instance has the id {instance_id!a}",
-            subject=ascii(instance_id)[1:-1],
-            hint="finished instances are deleted after their retention",
-        )
+    if not may_be_id(instance_id):
+        raise instance_not_found(instance_id)

@@ -70,6 +70,7 @@ class StoryAnswer(msgspec.Struct, kw_only=True):
     max_retry: int | None = None
     max_lost: int | None = None
     waits: str | None = None
+    left_out: int = 0
 
 
 def story_of(answer: StoryAnswer) -> Story:
@@ -105,6 +106,7 @@ def story_of(answer: StoryAnswer) -> Story:
         lost=answer.lost_count,
         max_lost=answer.max_lost,
         attempts=[_attempt(attempt, _failure_at(answer, attempt)) for attempt in answer.attempts],
+        left_out=answer.left_out,
         # A row that tells an attempt's end is in its attempt already.
         events=[_event(row) for row in answer.history if (row.attempt, row.at, row.sentence) not in endings],
     )

@@ -20,7 +20,7 @@ import msgspec
 from ostinato.clock import Clock
 from ostinato.core.instants import SECOND, format_duration, from_datetime
 from ostinato.errors import UnavailableError, UserError
-from ostinato.sdk.gateway.address import SaidUrl, base_url, is_loopback
+from ostinato.sdk.gateway.address import SaidUrl, base_url, is_on_this_machine
 from ostinato.sdk.gateway.problems import error_of, read_problem
 
 #: A request is sent at most so often.
@@ -76,7 +76,7 @@ class Transport:
                 keepalive_expiry=_KEEPALIVE_SECONDS,
             ),
             # A proxy of the environment is for other machines; its certificates (SSL_CERT_FILE) are for all.
-            trust_env=not is_loopback(self._base),
+            trust_env=not is_on_this_machine(self._base),
             verify=_trusted(self._base),
             follow_redirects=False,
             cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),

@@ -56,6 +56,8 @@ def _apply_one(tables: Tables, definition: TaskDefinition, *, now_us: int, origi
     ref = definition.ref
     task = tables.tasks.get(ref)
     if task is not None and encode_definition(task.definition) == encode_definition(definition):
+        if origin == "app":
+            tables.tasks[ref] = msgspec.structs.replace(task, origin=origin)
         return ApplyReceipt(ref, task.version, "unchanged")
     # Versions of a deleted task go on: instances may pin them.
     version = tables.newest_versions.get(ref, 0) + 1

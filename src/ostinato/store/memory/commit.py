@@ -93,8 +93,8 @@ class _Transaction:
             if row is None or (row.partition, row.next_us) != (advance.partition, advance.expected_next_us):
                 stale.add(advance.trigger_id)
                 continue
-            self.tables.triggers[row.id] = msgspec.structs.replace(
-                row, next_us=advance.next_us, last_us=advance.last_us
+            self.tables.put_trigger(
+                msgspec.structs.replace(row, next_us=advance.next_us, last_us=advance.last_us)
             )
         return stale
 
@@ -148,11 +148,11 @@ class _Transaction:
         if task is None or task.partition != switch.partition:
             return
         kept = {trigger.id for trigger in switch.triggers}
-        for trigger in list(self.tables.triggers.values()):
-            if trigger.ref == ref and trigger.id not in kept:
-                del self.tables.triggers[trigger.id]
+        for trigger in self.tables.triggers_of(ref):
+            if trigger.id not in kept:
+                self.tables.drop_trigger(trigger)
         for trigger in switch.triggers:
-            self.tables.triggers[trigger.id] = trigger
+            self.tables.put_trigger(trigger)
         self.tables.tasks[ref] = msgspec.structs.replace(task, scheduled_version=switch.version)
 
     def _set_flags(self) -> None:
@@ -173,6 +173,8 @@ class _Transaction:
         if task is None or task.partition != deletion.partition:
             return
         del self.tables.tasks[ref]
-        for trigger in list(self.tables.triggers.values()):
-            if trigger.ref == ref:
-                del self.tables.triggers[trigger.id]
+        for trigger in self.tables.triggers_of(ref):
+            self.tables.drop_trigger(trigger)
+        # A task of that name that comes back must not answer with instances of this one.
+        for name in [name for name in self.tables.keys if name[:2] == (ref.namespace, ref.name)]:
+            del self.tables.keys[name]

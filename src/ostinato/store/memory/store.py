@@ -159,7 +159,7 @@ class MemoryStore:
         return work.running_instances(self._tables, partitions, after_id=after_id, limit=limit)
 
     async def triggers_of(self, ref: TaskRef) -> list[TriggerRow]:
-        return [row for _, row in sorted(self._tables.triggers.items()) if row.ref == ref]
+        return self._tables.triggers_of(ref)
 
     async def delete_finished(self, *, success_before_us: int, other_before_us: int, limit: int) -> int:
         anyone.delete_old_requests(self._tables, before_us=other_before_us, now_us=self._clock.wall_us())
@@ -257,6 +257,9 @@ class MemoryStore:
     ) -> list[HistoryRow]:
         rows = self._tables.history.get(instance_id, [])
         return [copy(row) for row in rows[after : None if limit is None else after + limit]]
+
+    async def count_history(self, instance_id: str) -> int:
+        return len(self._tables.history.get(instance_id, []))
 
     async def append_output(self, chunks: Sequence[OutputChunk]) -> None:
         """As the protocol says; output of an instance that has been deleted is dropped."""

@@ -35,6 +35,7 @@ class Tables:
         #: Of every task that ever was.
         self.newest_versions: dict[TaskRef, int] = {}
         self.triggers: dict[str, TriggerRow] = {}
+        self.triggers_by_task: dict[TaskRef, set[str]] = defaultdict(set)
         self.requests: dict[str, Request] = {}
         self.open_requests: OrderedKeys[tuple[int, str]] = OrderedKeys()
         self.answers: dict[str, RequestAnswer] = {}
@@ -56,6 +57,19 @@ class Tables:
         self.expiring: OrderedKeys[tuple[int, str]] = OrderedKeys()
         #: Terminal, by whether it is a success: (finished_us, id).
         self.finished: dict[bool, OrderedKeys[tuple[int, str]]] = defaultdict(OrderedKeys)
+
+    def put_trigger(self, trigger: TriggerRow) -> None:
+        """Insert or replace."""
+        self.triggers[trigger.id] = trigger
+        self.triggers_by_task[trigger.ref].add(trigger.id)
+
+    def drop_trigger(self, trigger: TriggerRow) -> None:
+        del self.triggers[trigger.id]
+        self.triggers_by_task[trigger.ref].discard(trigger.id)
+
+    def triggers_of(self, ref: TaskRef) -> list[TriggerRow]:
+        """Triggers in force of a task, by id."""
+        return [self.triggers[identifier] for identifier in sorted(self.triggers_by_task.get(ref, ()))]
 
     def put(self, instance: Instance) -> None:
         """Insert or replace; `instance` itself is kept, so nobody may change it afterwards."""

@@ -122,7 +122,11 @@ def find_due_triggers(tables: Tables, partitions: Sequence[int], *, now_us: int,
         for row in tables.triggers.values()
         if row.next_us is not None and row.partition in owned and _may_fire(tables, row.ref)
     )
-    due = [identifier for next_us, identifier in active if next_us <= now_us]
+    due = [
+        identifier
+        for next_us, identifier in active
+        if next_us <= now_us and _is_in_force(tables, tables.triggers[identifier].ref)
+    ]
     return FoundTriggers(
         triggers=[tables.triggers[identifier] for identifier in due[:limit]],
         more=len(due) > limit,
@@ -133,6 +137,11 @@ def find_due_triggers(tables: Tables, partitions: Sequence[int], *, now_us: int,
 def _may_fire(tables: Tables, ref: TaskRef) -> bool:
     task = tables.tasks.get(ref)
     return task is not None and not task.paused and not task.disabled
+
+
+def _is_in_force(tables: Tables, ref: TaskRef) -> bool:
+    task = tables.tasks[ref]
+    return task.scheduled_version == task.version
 
 
 def live_instances(tables: Tables, refs: Sequence[TaskRef], *, limit: int) -> dict[TaskRef, list[Instance]]:
@@ -155,8 +164,7 @@ def find_changed_tasks(tables: Tables, partitions: Sequence[int], *, limit: int)
     for _, ref in changed[:limit]:
         task = tables.tasks[ref]
         change = TaskChange(task.definition, task.version, task.partition, task.disabled, task.updated_us)
-        triggers = [row for _, row in sorted(tables.triggers.items()) if row.ref == ref]
-        found.append(ChangedTask(change, triggers))
+        found.append(ChangedTask(change, tables.triggers_of(ref)))
     return found
 
 

@@ -24,7 +24,7 @@ from ostinato.store.sqlite.failures import DATA_ERRORS, safe_message
 from ostinato.store.sqlite.moves import move_rows
 from ostinato.store.sqlite.rows import history_values, instance_values
 from ostinato.store.sqlite.statements import Row, run_rows, statement
-from ostinato.store.sqlite.tasks import delete_task, set_flags, switch_version
+from ostinato.store.sqlite.tasks import delete_task, set_flags, switch_versions
 
 
 def commit(connection: sqlite3.Connection, batch: CommitBatch) -> CommitReport:
@@ -202,8 +202,7 @@ class _Writer:
         self._insert(stale)
         self._append_history()
         self._answer()
-        for switch in self.batch.switches:
-            switch_version(self.connection, switch)
+        switch_versions(self.connection, self.batch.switches)
         for flags in self.batch.flags:
             set_flags(self.connection, flags)
         # Last, so that nothing of the same batch puts a trigger of the task in force again.

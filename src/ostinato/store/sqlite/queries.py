@@ -67,6 +67,13 @@ def history(
     ]
 
 
+def count_history(connection: sqlite3.Connection, instance_id: str) -> int:
+    (count,) = connection.execute(
+        "SELECT count(*) FROM history INDEXED BY history_instance WHERE instance_id = ?", (instance_id,)
+    ).fetchone()
+    return int(count)
+
+
 def append_output(connection: sqlite3.Connection, chunks: Sequence[OutputChunk]) -> None:
     rows: list[Row] = [
         (

@@ -357,6 +357,9 @@ class SqliteStore:
             "reading history", lambda c: queries.history(c, instance_id, after=after, limit=limit)
         )
 
+    async def count_history(self, instance_id: str) -> int:
+        return await self._list("counting history", lambda c: queries.count_history(c, instance_id))
+
     async def append_output(self, chunks: Sequence[OutputChunk]) -> None:
         """As the protocol says; output of an instance that has been deleted is dropped."""
         await self._writer.run("storing output", lambda c: queries.append_output(c, chunks))

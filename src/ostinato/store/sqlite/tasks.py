@@ -22,12 +22,15 @@ from ostinato.store.batches import (
     TriggerRow,
 )
 from ostinato.store.rules import INTEGER_MAX, INTEGER_MIN, conflict_receipts, require_encodable
-from ostinato.store.sqlite.statements import statement
+from ostinato.store.sqlite.statements import Row, run_rows, statement
 
 _encode_spec = msgspec.json.Encoder().encode
+_encode_names = msgspec.json.Encoder().encode
 _decode_spec: msgspec.json.Decoder[Trigger] = msgspec.json.Decoder(Trigger)
 
 _TRIGGER_COLUMNS = "id, namespace, task, partition, task_version, spec, created_us, next_us, last_us"
+#: Beside another table that has a namespace and a task too.
+_TRIGGER_COLUMNS_JOINED = ", ".join(f"task_trigger.{column}" for column in _TRIGGER_COLUMNS.split(", "))
 _TASK_COLUMNS = (
     "task.namespace, task.name, task.version, task.partition, paused, disabled, scheduled_version,"
     " created_us, updated_us, definition, origin"
@@ -94,9 +97,12 @@ def _apply_one(
 ) -> ApplyReceipt:
     name = (ref.namespace, ref.name)
     row = connection.execute(
-        f"SELECT task.version, definition {_TASK_FROM} WHERE task.namespace = ? AND task.name = ?", name
+        f"SELECT task.version, definition, origin {_TASK_FROM} WHERE task.namespace = ? AND task.name = ?",
+        name,
     ).fetchone()
     if row is not None and row[1] == encoded:
+        if origin == "app" and row[2] != origin:
+            connection.execute("UPDATE task SET origin = ? WHERE namespace = ? AND name = ?", (origin, *name))
         return ApplyReceipt(ref, row[0], "unchanged")
     # Versions of a deleted task go on: instances may pin them.
     (version,) = connection.execute(
@@ -135,6 +141,7 @@ def delete_task(connection: sqlite3.Connection, deletion: DeleteTask) -> None:
     ).rowcount
     if deleted:
         connection.execute("DELETE FROM task_trigger WHERE namespace = ? AND task = ?", name)
+        connection.execute("DELETE FROM idempotency_key WHERE namespace = ? AND task = ?", name)
 
 
 def load_definitions(
@@ -226,12 +233,14 @@ def find_changed_tasks(connection: sqlite3.Connection, owned: str, *, limit: int
         " ORDER BY updated_us, task.namespace, task.name LIMIT ?",
         (limit,),
     ).fetchall()
-    found: list[ChangedTask] = []
+    found: dict[TaskRef, ChangedTask] = {}
     for row in rows:
         task = _task_row(row)
         change = TaskChange(task.definition, task.version, task.partition, task.disabled, task.updated_us)
-        found.append(ChangedTask(change, triggers_of(connection, task.ref)))
-    return found
+        found[task.ref] = ChangedTask(change, [])
+    for trigger in _triggers_of_all(connection, list(found)):
+        found[trigger.ref].triggers.append(trigger)
+    return list(found.values())
 
 
 # ── triggers ──────────────────────────────────────────────────────────────────────────────────────────
@@ -245,13 +254,27 @@ def triggers_of(connection: sqlite3.Connection, ref: TaskRef) -> list[TriggerRow
     return [_trigger_row(row) for row in rows]
 
 
+def _triggers_of_all(connection: sqlite3.Connection, refs: Sequence[TaskRef]) -> list[TriggerRow]:
+    """Of many tasks with one statement, by id."""
+    query = statement("triggers_of_tasks").format(columns=_TRIGGER_COLUMNS_JOINED)
+    return [_trigger_row(row) for row in connection.execute(query, (_names_of(refs),))]
+
+
+def _names_of(refs: Sequence[TaskRef]) -> bytes:
+    return _encode_names([(ref.namespace, ref.name) for ref in refs])
+
+
 def find_due_triggers(
     connection: sqlite3.Connection, owned: str, *, now_us: int, limit: int
 ) -> FoundTriggers:
-    query = statement("due_triggers").format(owned=owned)
+    text = statement("due_triggers")
+    # Those of tasks that have been edited become due once the edit is in force.
+    query = text.format(owned=f"AND scheduled_version = version {owned}")
     due = connection.execute(
         query, {"from_us": INTEGER_MIN, "until_us": now_us, "limit": limit + 1}
     ).fetchall()
+    # Not so here: while many edits wait, all of their triggers would be passed over in every round.
+    query = text.format(owned=owned)
     later = connection.execute(query, {"from_us": now_us + 1, "until_us": INTEGER_MAX, "limit": 1}).fetchone()
     return FoundTriggers(
         triggers=[_trigger_row(row) for row in due[:limit]],
@@ -274,34 +297,47 @@ def _trigger_row(row: _Columns) -> TriggerRow:
     )
 
 
-def switch_version(connection: sqlite3.Connection, switch: SwitchVersion) -> None:
-    """Put the triggers of a version in force; nothing where the task has been deleted."""
-    switched = connection.execute(
-        "UPDATE task SET scheduled_version = ? WHERE namespace = ? AND name = ? AND partition = ?",
-        (switch.version, switch.namespace, switch.task, switch.partition),
-    ).rowcount
-    if switched == 0:
+def switch_versions(connection: sqlite3.Connection, switches: Sequence[SwitchVersion]) -> None:
+    """Put the triggers of versions in force; nothing of a task that has been deleted."""
+    if not switches:
         return
-    kept = {trigger.id for trigger in switch.triggers}
-    for trigger in triggers_of(connection, TaskRef(switch.namespace, switch.task)):
-        if trigger.id not in kept:
-            connection.execute("DELETE FROM task_trigger WHERE id = ?", (trigger.id,))
-    connection.executemany(
-        f"INSERT OR REPLACE INTO task_trigger ({_TRIGGER_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        [
-            (
-                trigger.id,
-                trigger.namespace,
-                trigger.task,
-                trigger.partition,
-                trigger.task_version,
-                _encode_spec(trigger.spec),
-                trigger.created_us,
-                trigger.next_us,
-                trigger.last_us,
-            )
-            for trigger in switch.triggers
-        ],
+    rows: list[Row] = [
+        (switch.version, switch.namespace, switch.task, switch.partition) for switch in switches
+    ]
+    if run_rows(connection, "switch_version", rows=rows) != len(rows):
+        switches = [switch for switch in switches if _is_there(connection, switch)]
+    kept = {trigger.id for switch in switches for trigger in switch.triggers}
+    refs = [TaskRef(switch.namespace, switch.task) for switch in switches]
+    old = [(trigger_id,) for trigger_id in _trigger_ids(connection, refs) if trigger_id not in kept]
+    connection.executemany("DELETE FROM task_trigger WHERE id = ?", old)
+    values = [_trigger_values(trigger) for switch in switches for trigger in switch.triggers]
+    run_rows(connection, "put_trigger", rows=values)
+
+
+def _is_there(connection: sqlite3.Connection, switch: SwitchVersion) -> bool:
+    names = (switch.namespace, switch.task, switch.partition)
+    row = connection.execute(
+        "SELECT 1 FROM task WHERE namespace = ? AND name = ? AND partition = ?", names
+    ).fetchone()
+    return row is not None
+
+
+def _trigger_ids(connection: sqlite3.Connection, refs: Sequence[TaskRef]) -> list[str]:
+    query = statement("triggers_of_tasks").format(columns="task_trigger.id")
+    return [row[0] for row in connection.execute(query, (_names_of(refs),))]
+
+
+def _trigger_values(trigger: TriggerRow) -> Row:
+    return (
+        trigger.id,
+        trigger.namespace,
+        trigger.task,
+        trigger.partition,
+        trigger.task_version,
+        _encode_spec(trigger.spec),
+        trigger.created_us,
+        trigger.next_us,
+        trigger.last_us,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ostinato.core.definition import TaskRef
+from ostinato.core.ids import partition_of
 from ostinato.core.states import State
 from ostinato.store.batches import (
     CommitReport,
@@ -170,6 +171,50 @@ class FireContract:
         (changed,) = await store.find_changed_tasks(ALL, limit=10)
         assert (changed.task.version, changed.task.updated_us) == (2, T0 + SECOND)
         assert [row.id for row in changed.triggers] == ["a", "b"]
+
+    async def test_triggers_of_an_edited_task_are_due_once_the_edit_is_in_force(self, store: Store) -> None:
+        """What was due before fires with the switch, under the old version."""
+        owner = await Owner.of(store)
+        await put_in_force(owner, _trigger("a", T0), _trigger("later", T0 + MINUTE))
+        await put_in_force(owner, make_trigger("other", partition=0, next_us=T0), name="other")
+        await store.apply([make_definition(command="false")], now_us=T0)
+        found = await store.find_due_triggers(ALL, now_us=T0, limit=1)
+        assert ([row.id for row in found.triggers], found.more) == (["other"], False)
+        assert found.next_us == T0 + MINUTE
+        await put_in_force(owner, _trigger("a", T0))
+        found = await store.find_due_triggers(ALL, now_us=T0, limit=9)
+        assert [row.id for row in found.triggers] == ["a", "other"]
+
+    async def test_many_tasks_switch_in_one_transaction(self, store: Store) -> None:
+        owner = await Owner.of(store)
+        names = [f"task-{number:03}" for number in range(200)]
+        await store.apply([make_definition(name) for name in names], now_us=T0)
+        changed = await store.find_changed_tasks(ALL, limit=150)
+        assert [change.task.definition.name for change in changed] == names[:150]
+        for version, identifiers in ((1, ("a", "b")), (2, ("b", "c"))):
+            batch = owner.batch()
+            batch.switches = [
+                SwitchVersion(
+                    REF.namespace,
+                    name,
+                    partition_of(REF.namespace, name, partition_count=store.partition_count),
+                    version,
+                    [
+                        make_trigger(f"{name}-{identifier}", partition=3, next_us=T0 + version, name=name)
+                        for identifier in identifiers
+                    ],
+                )
+                for name in [*names, "gone"]
+            ]
+            assert await store.commit(batch) == CommitReport()
+            assert await store.find_changed_tasks(ALL, limit=9) == []
+            await store.apply([make_definition(name, command=f"v{version}") for name in names], now_us=T0)
+            changed = await store.find_changed_tasks(ALL, limit=999)
+            assert [[row.id for row in change.triggers] for change in changed] == [
+                [f"{name}-{identifier}" for identifier in identifiers] for name in names
+            ]
+            assert {row.next_us for change in changed for row in change.triggers} == {T0 + version}
+        assert await store.triggers_of(TaskRef(REF.namespace, "gone")) == []
 
     async def test_a_switch_replaces_the_triggers_of_its_task_only(self, store: Store) -> None:
         owner = await Owner.of(store)

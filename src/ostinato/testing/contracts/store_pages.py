@@ -232,3 +232,4 @@ class PageContract:
         assert await part(4, 2) == ["4"]
         assert await part(5, 2) == await part(0, 0) == []
         assert await part(1, None) == ["1", "2", "3", "4"]
+        assert (await store.count_history("i000001"), await store.count_history("i000003")) == (5, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from ostinato.core.definition import ShellSpec, TaskDefinition, TaskRef
@@ -13,6 +14,8 @@ from ostinato.store.batches import (
     DeleteTask,
     RequestAnswer,
     SetTaskFlags,
+    Submission,
+    SubmitReceipt,
     SwitchVersion,
 )
 from ostinato.store.protocol import Store
@@ -22,6 +25,7 @@ from ostinato.testing.contracts.store_kit import (
     Owner,
     make_definition,
     make_instance,
+    make_submission,
     make_trigger,
 )
 
@@ -48,8 +52,13 @@ class TaskContract:
         await store.apply([make_definition(command="false")], now_us=T0, origin="document")
         assert await origin() == "document"
         assert (await store.list_tasks(None, after=None, limit=1))[0].origin == "document"
-        await store.apply([make_definition(command="false")], now_us=T0)
-        assert await origin() == "document"
+        # What an app declares is the app's; a document that repeats an app takes nothing.
+        before = (await store.get_tasks([REF]))[REF]
+        (receipt,) = await store.apply([make_definition(command="false")], now_us=T0 + 1)
+        assert receipt == ApplyReceipt(REF, 2, "unchanged")
+        assert (await store.get_tasks([REF]))[REF] == msgspec.structs.replace(before, origin="app")
+        await store.apply([make_definition(command="false")], now_us=T0 + 2, origin="document")
+        assert await origin() == "app"
 
     async def test_an_unexpected_version_keeps_everything_from_being_written(self, store: Store) -> None:
         await store.apply([make_definition(), make_definition("other")], now_us=T0)
@@ -155,6 +164,21 @@ class DeletionContract:
         await store.apply([make_definition()], now_us=T0)
         task = (await store.get_tasks([REF]))[REF]
         assert (task.version, task.scheduled_version, task.paused) == (2, 0, False)
+
+    async def test_the_idempotency_keys_of_a_task_go_with_it(self, store: Store) -> None:
+        def submission(number: int, task: str = REF.name) -> Submission:
+            return make_submission(number, key="order", task=task)
+
+        owner = await Owner.of(store)
+        await store.apply([make_definition(), make_definition("other")], now_us=T0)
+        await store.submit([submission(1), submission(2, "other")])
+        assert await store.submit([submission(3)]) == [SubmitReceipt("i000001", created=False)]
+        await owner.delete(REF)
+        await store.apply([make_definition()], now_us=T0)
+        assert await store.submit([submission(4), submission(5, "other")]) == [
+            SubmitReceipt("i000004", created=True),
+            SubmitReceipt("i000002", created=False),
+        ]
 
     async def test_only_the_owner_deletes(self, store: Store) -> None:
         owner = await Owner.of(store)
