@@ -73,7 +73,9 @@ async def _last_page(client: httpx.AsyncClient, *, created_before: str) -> Query
 async def _last_tasks(client: httpx.AsyncClient, namespace: str) -> Query:
     """Parameters of the last page of a namespace's tasks."""
     query: Query = [("limit", "200")]
-    while (cursor := (await client.get(f"/namespaces/{namespace}/tasks", params=query)).json()["cursor"]) is not None:
+    while (
+        cursor := (await client.get(f"/namespaces/{namespace}/tasks", params=query)).json()["cursor"]
+    ) is not None:
         query = [("limit", "200"), ("cursor", cursor)]
     return query
 

@@ -72,7 +72,10 @@ def read_all_documents(sources: DevSources) -> Loaded:
             validate_definition(definition)
             if definition.ref in found:
                 raise UserError(
-                    "INVALID_DOCUMENT", f"task {definition.ref} is given twice", subject=str(definition.ref)
+                    "INVALID_VALUE",
+                    f"task {definition.ref} is given twice",
+                    subject=str(definition.ref),
+                    field="name",
                 )
             found[definition.ref] = definition
     return Loaded(documents, found, KnownTasks(), {})

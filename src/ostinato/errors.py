@@ -75,13 +75,17 @@ CODES: dict[str, CodeEntry] = {
     "WORKER_NOT_FOUND": CodeEntry(EXIT_NOT_FOUND, "No worker has that name or id."),
     "ADDRESS_NOT_FOUND": CodeEntry(EXIT_NOT_FOUND, "There is nothing at the address of a request."),
     "VERSION_CONFLICT": CodeEntry(
-        EXIT_CONFLICT, "The task has another version than the one that the change was made for."
+        EXIT_CONFLICT, "A task or instance has moved on from the version or generation that was meant."
     ),
     "KEY_CONFLICT": CodeEntry(EXIT_CONFLICT, "The idempotency key is live with another payload."),
     "INSTANCE_TERMINAL": CodeEntry(EXIT_CONFLICT, "The instance has already ended; its state is final."),
     "INSTANCE_NOT_TERMINAL": CodeEntry(
         EXIT_CONFLICT, "The instance has not ended, so it cannot be replayed."
     ),
+    "INSTANCE_SUCCEEDED": CodeEntry(
+        EXIT_CONFLICT, "The instance ended in success, and is run again only by force."
+    ),
+    "TASK_OF_APP": CodeEntry(EXIT_CONFLICT, "The task is declared by an app, so no document may change it."),
     "TASK_DISABLED": CodeEntry(EXIT_CONFLICT, "The task is disabled and accepts no submissions or replays."),
     "NODE_ALREADY_RUNNING": CodeEntry(EXIT_CONFLICT, "Another scheduler node has this SQLite database."),
     "PORT_IN_USE": CodeEntry(EXIT_CONFLICT, "The address to listen on is taken."),

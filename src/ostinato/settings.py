@@ -36,6 +36,7 @@ from ostinato.settings_readers import (
     read_required_text,
     read_whole_number,
     read_worker_name,
+    sqlite_path,
 )
 
 __all__ = [
@@ -53,6 +54,7 @@ __all__ = [
     "load_settings",
     "naming_sources",
     "read_join_token",
+    "sqlite_path",
 ]
 
 FILE_NAME = "ostinato.toml"
@@ -217,8 +219,10 @@ _OWN_FIELD = frozenset({"INVALID_SETTING", "PORT_IN_USE", *_SETTING_OF_CODE})
 
 
 @contextmanager
-def naming_sources(settings: Settings) -> Generator[None, None, None]:
+def naming_sources(settings: Settings, *, only: str = "") -> Generator[None, None, None]:
     """Errors of the block that are about a setting name where it came from: flag, variable, or file and key.
+
+    `only` is the one setting that this may be, where others mean something else; empty: any.
 
     Whoever finds the fault (a store, a transport, a worker) knows the setting at most by its name. The error
     stays the same object; one that is about something else is left alone.
@@ -227,7 +231,7 @@ def naming_sources(settings: Settings) -> Generator[None, None, None]:
         yield
     except OstinatoError as error:
         name = _setting_of(error)
-        if name:
+        if name and only in ("", name):
             error.field = settings.source(name)
             error.hint = error.hint or _HINT_OF_CODE.get(error.code, "")
         raise

@@ -17,6 +17,7 @@ from ostinato.core.names import NAME_LENGTH_MAX, validate_name
 from ostinato.errors import UserError
 
 _PORT_MAX = 65_535
+_SQLITE = "sqlite:///"
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 #: What no host name holds, and what an address of another kind would.
@@ -55,7 +56,7 @@ def read_name(value: object) -> str:
     """A name, as namespaces and labels have it. Raises ``INVALID_NAME``."""
     if not isinstance(value, str):
         _refuse(f"{value!r} is not a text")
-    name = value.strip()
+    name = value.strip(" \t")
     validate_name(name, field="")
     return name
 
@@ -113,7 +114,11 @@ def read_duration(minimum_us: int, maximum_us: int) -> Callable[[object], int]:
 
     def read(value: object) -> int:
         if not isinstance(value, str):
-            _refuse(f"{value!r} is not a duration", hint="write a number and a unit, such as 30s", code="INVALID_DURATION")
+            _refuse(
+                f"{value!r} is not a duration",
+                hint="write a number and a unit, such as 30s",
+                code="INVALID_DURATION",
+            )
         duration_us = parse_duration(value, field="")
         if duration_us < minimum_us:
             _refuse(f"{value} is below the minimum of {format_duration(minimum_us)}", code="INVALID_DURATION")
@@ -194,6 +199,14 @@ def read_labels(value: object) -> dict[str, str]:
 def read_path(value: object) -> Path:
     """A path, as it stands."""
     return Path(read_required_text(str(value) if isinstance(value, Path) else value))
+
+
+def sqlite_path(url: str) -> str | None:
+    """Path of the file that a database's URL names, as it stands there; None for other kinds of database.
+
+    What makes the URL unfit to be opened (parameters, for one) is refused by whoever opens it.
+    """
+    return url.removeprefix(_SQLITE).partition("?")[0] if url.startswith(_SQLITE) else None
 
 
 def is_loopback(host: str) -> bool:

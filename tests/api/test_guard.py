@@ -178,7 +178,7 @@ async def test_compressed_body_is_refused(rest: Rest) -> None:
         (b'{"submissions": []}{}', (400, "INVALID_DOCUMENT", "")),
         (b"\xef\xbb\xbf{}", (400, "INVALID_DOCUMENT", "")),
         (b'{"submissions": [{"task": "\xff"}]}', (400, "INVALID_DOCUMENT", "")),
-        (b'{"submissions": NaN}', (400, "INVALID_DOCUMENT", "")),
+        (b'{"submissions": NaN}', (400, "INVALID_VALUE", "submissions")),
         (b"[" * 10_000 + b"]" * 10_000, (400, "INVALID_DOCUMENT", "")),
         (b'{"submission": []}', (400, "INVALID_VALUE", "submission")),
         (b"{}", (400, "INVALID_VALUE", "submissions")),
@@ -198,10 +198,10 @@ async def test_body_of_another_form_is_refused_with_its_path(
 @pytest.mark.parametrize(
     ("member", "expected"),
     [
-        ('"payload": {"second": 1e400}', (400, "INVALID_PAYLOAD", "payload[]")),
-        ('"payload": {"second": NaN}', (400, "INVALID_DOCUMENT", "")),
+        ('"payload": {"second": 1e400}', (400, "INVALID_PAYLOAD", "payload.second")),
+        ('"payload": {"second": NaN}', (400, "INVALID_PAYLOAD", "payload.second")),
         (f'"payload": {{"second": {10**30}}}', (400, "INVALID_PAYLOAD", "payload.second")),
-        ('"payload": {"second": "\\ud800"}', (400, "INVALID_DOCUMENT", "")),
+        ('"payload": {"second": "\\ud800"}', (400, "INVALID_PAYLOAD", "payload.second")),
         (
             '"payload": {"second": ' + "[" * 200 + "1" + "]" * 200 + "}",
             (400, "INVALID_PAYLOAD", "payload.second[0]"),
@@ -218,7 +218,7 @@ async def test_body_of_another_form_is_refused_with_its_path(
         ('"priority": -1', (400, "INVALID_VALUE", "priority")),
         ('"priority": 1' + "0" * 400, (400, "INVALID_VALUE", "priority")),
         ('"delay": "soon"', (400, "INVALID_DURATION", "delay")),
-        ('"delay": 5', (400, "INVALID_VALUE", "delay")),
+        ('"delay": 5', (400, "INVALID_DURATION", "delay")),
         ('"delay": "-5s"', (400, "INVALID_DURATION", "delay")),
         ('"at": "2030-01-01T00:00:00"', (400, "INVALID_INSTANT", "at")),
         ('"at": "2030-01-01T00:00:00Z", "delay": "1s"', (400, "INVALID_VALUE", "at")),

@@ -88,7 +88,7 @@ def test_with_json_an_error_is_an_object_on_stderr(execute: Execute, arguments: 
     assert (result.returncode, result.stdout) == (2, "")
     told = json.loads(result.stderr)["error"]
     assert list(told) == ["code", "message", "field", "hint"]
-    assert (told["code"], told["field"]) == ("INVALID_CRON", "cron")
+    assert (told["code"], told["field"]) == ("INVALID_CRON", "expression")
 
 
 @pytest.mark.parametrize("arguments", [["dev", "nope.py"], ["dev", "nope"], ["worker", "--app", "nope.py"]])

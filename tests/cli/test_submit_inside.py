@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from support import dev as dev_support
 from support.dev import Dev, running_dev
+from support.services import Services
 
 from ostinato.worker.task_environment import submitting_to, task_environment
 
@@ -53,6 +54,25 @@ def test_a_task_of_dev_submits_to_the_dev_that_runs_it(
             shown = dev.run("instance", "show", identity, "--json", *options)
             assert shown.returncode == 0, shown.stderr
             assert '"task": "second"' in shown.stdout
+
+
+def test_a_worker_passes_on_where_its_tasks_submit_to(tmp_path: Path) -> None:
+    services = Services(tmp_path, APP, preamble="")
+    try:
+        services.start_scheduler()
+        # The worker knows of no database.
+        environment = dict(services.environment)
+        del services.environment["OSTINATO_DATABASE"]
+        services.environment["OSTINATO_URL"] = f"http://127.0.0.1:{services.health_port}"
+        services.start_worker()
+        services.environment = environment
+        identity = services.run("print(first.submit(21).id)")
+        services.until(lambda: services.state(identity) == ("success", 1))
+        ended = "select count(*) from instance where task = 'second' and state = 'success'"
+        services.until(lambda: services.rows(ended) != [(0,)])
+        assert services.rows(ended) == [(1,)]
+    finally:
+        services.close()
 
 
 def test_where_tasks_submit_to_passes_to_their_processes() -> None:

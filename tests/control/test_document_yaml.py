@@ -75,7 +75,7 @@ def test_several_documents_may_stand_in_one_file_and_empty_ones_do_not_count() -
 def test_a_task_in_two_documents_of_a_file_is_refused_with_both_places() -> None:
     fault = only(f"{TASK}---\n{TASK}")
     assert fault.place == "tasks.yaml:8:3"
-    assert "first at tasks.yaml:3:3" in fault.message
+    assert "first at tasks.yaml:3:3" in fault.hint
 
 
 @pytest.mark.parametrize(

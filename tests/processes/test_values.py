@@ -246,7 +246,7 @@ def test_c157_names_keys_and_reasons_with_nul_are_refused_and_the_field_is_named
     code, deep_path = told.pop("payload that is nested")
     assert (code, deep_path[:16], len(deep_path)) == ("INVALID_PAYLOAD", "payload.value[0]", 201)
     assert told == {
-        "task of a submission": ["INVALID_NAME", "name"],
+        "task of a submission": ["INVALID_NAME", "task"],
         "name of a task": ["INVALID_NAME", "name"],
         "name of a label": ["INVALID_NAME", "labels"],
         "value of a label": ["INVALID_VALUE", "labels.a"],

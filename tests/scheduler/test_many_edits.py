@@ -100,6 +100,28 @@ def test_what_was_due_up_to_the_edit_fires_under_the_old_version_for_many_tasks_
     run_virtual(story())
 
 
+def test_what_comes_due_after_the_edit_fires_under_the_new_version_however_late_the_switch() -> None:
+    async def story() -> None:
+        cluster, store = _cluster()
+        every_minute = (CronTrigger(cron="* * * * *", misfire="fire_all"),)
+        await cluster.start(python_task("t", triggers=every_minute, overlap="allow"))
+        await cluster.node.stop()
+        await cluster.sleep(2 * MINUTE + SECOND)
+        edited = python_task("t", triggers=every_minute, overlap="allow", priority=7)
+        await store.apply([edited], now_us=cluster.clock.wall_us())
+        await cluster.sleep(3 * MINUTE)
+        cluster.node = cluster._node()
+        await cluster.node.start()
+        await cluster.until(lambda: _all_in_force(store))
+        await cluster.sleep(SECOND)
+        fired = sorted((row.fire_us, row.task_version) for row in await cluster.instances())
+        minutes = [(START_US + number * MINUTE, 1 if number <= 2 else 2) for number in range(1, 6)]
+        assert fired == minutes
+        await cluster.stop()
+
+    run_virtual(story())
+
+
 def test_an_edit_of_a_paused_task_comes_into_force_though_a_fire_of_it_is_overdue() -> None:
     async def story() -> None:
         cluster, store = _cluster()

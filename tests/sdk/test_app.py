@@ -140,9 +140,9 @@ def test_two_tasks_of_one_name_are_refused_and_a_module_that_is_loaded_again_is_
     declare()
     again = declare()
     assert app.registered[TaskRef("default", "report")] is again
-    with pytest.raises(UserError, match="declared twice"):
+    with pytest.raises(UserError, match="given twice"):
         app.task(name="report")(lambda: None)
-    with pytest.raises(UserError, match="declared twice"):
+    with pytest.raises(UserError, match="given twice"):
         app.shell("report", "true")
 
 

@@ -70,7 +70,15 @@ def test_wrong_value_is_refused_and_its_source_named(
     load, called = _load(source, name, value=value, cwd=tmp_path)
     with pytest.raises(UserError) as caught:
         load()
-    assert (caught.value.code, caught.value.field) == ("INVALID_SETTING", called)
+    assert (caught.value.code, caught.value.field) == (_code(name, value), called)
+
+
+def _code(name: str, value: str) -> str:
+    """Names and durations are refused with the code that they have everywhere, all else as a setting."""
+    if name == "namespace" or (name, value) == ("labels", "a b=c"):
+        return "INVALID_NAME"
+    durations = ("worker_lease", "drain_timeout", "retention_success", "retention_other")
+    return "INVALID_DURATION" if name in durations else "INVALID_SETTING"
 
 
 #: By setting that others look at: a value that may stand, and what somebody who uses it raises.

@@ -23,12 +23,13 @@ from ostinato import App
 from ostinato.errors import CODES, OstinatoError
 
 #: What people ask for and what is recorded of it. What a node does by itself stands in other tables.
-_TABLES = ("task", "task_definition", "task_trigger", "instance", "request", "idempotency_key")
-_COLUMNS = {
-    "instance": "id, namespace, task, priority, due_us, payload",
-    "request": "id, kind, task, instance_id, body",
-    "task": "namespace, name, version, paused, disabled",
-    "task_trigger": "namespace, task, id",
+_QUERIES = {
+    "task": "select namespace, name, version, paused, disabled from task",
+    "task_definition": "select * from task_definition",
+    "task_trigger": "select namespace, task, id from task_trigger",
+    "instance": "select id, namespace, task, priority, due_us, payload from instance",
+    "request": "select id, kind, task, instance_id, body from request",
+    "idempotency_key": "select * from idempotency_key",
 }
 #: The words of the command line for what the API calls by another name.
 _SAME_FIELD = {
@@ -36,7 +37,6 @@ _SAME_FIELD = {
     "until": "created_before",
     "tz": "timezone",
     "Idempotency-Key": "key",
-    "EXPR": "expression",
 }
 #: What the SDK's makers of triggers and policies say of their own arguments, which know no task.
 _MADE = re.compile(r"^(cron|timezone|every|at|anchor|misfire\w*|dst_\w+|spread)\b")
@@ -123,11 +123,9 @@ class Surfaces:
         self, *arguments: str, env: Mapping[str, str] | None = None, stdin: bytes | None = None
     ) -> Told | None:
         """Run a command in this process; it must end as the code that it tells demands."""
-        from ostinato.cli.main import app
-
-        given = {"OSTINATO_DATABASE": self.database, **(env or {})}
-        result = CliRunner().invoke(app, ["--json", *arguments], env=given, input=stdin, prog_name="ostinato")
-        return _told_by_process(result.exit_code, result.stderr)
+        return told_by_command(
+            *arguments, env={"OSTINATO_DATABASE": self.database, **(env or {})}, stdin=stdin
+        )
 
     def apply_told(self, text: str | bytes, *options: str) -> Told | None:
         """Apply a file that holds `text`."""
@@ -147,10 +145,7 @@ class Surfaces:
         """Everything that somebody could have written."""
         connection = sqlite3.connect(f"file:{self.directory / 'rest.db'}?mode=ro", uri=True, timeout=10)
         try:
-            return {
-                table: sorted(connection.execute(f"select {_COLUMNS.get(table, '*')} from {table}"), key=repr)
-                for table in _TABLES
-            }
+            return {table: sorted(connection.execute(query), key=repr) for table, query in _QUERIES.items()}
         finally:
             connection.close()
 
@@ -169,7 +164,20 @@ def status_of(code: str) -> int:
     return OstinatoError(code, "").http_status
 
 
-def _told_by_process(exit_code: int, stderr: str) -> Told | None:
+def told_by_command(
+    *arguments: str, env: Mapping[str, str] | None = None, stdin: bytes | None = None
+) -> Told | None:
+    """What a command says that is run in this process."""
+    from ostinato.cli.main import app
+
+    result = CliRunner().invoke(
+        app, ["--json", *arguments], env=dict(env or {}), input=stdin, prog_name="ostinato"
+    )
+    return told_by_process(result.exit_code, result.stderr)
+
+
+def told_by_process(exit_code: int, stderr: str) -> Told | None:
+    """What the last line of stderr says; the exit code must be that of what is told."""
     assert "Traceback" not in stderr, stderr
     if exit_code == 0:
         return None
@@ -182,9 +190,9 @@ def plain_field(field: str, *, made_by_sdk: bool = False) -> str:
     """The name of a field without what only its surface adds.
 
     That is: ``tasks[0].`` of a document with one task and ``submissions[0].`` of a list with one entry; the
-    dashes of an option, with ``since``, ``until`` and ``tz`` for what the API calls ``created_from``,
-    ``created_before`` and ``timezone``; ``filter.`` of a body; the header's name of a key; and ``triggers[0].``
-    for what the makers `cron`, `every` and `at` of the SDK say of their own arguments.
+    dashes of an option, with ``since`` and ``until`` for what the API calls ``created_from`` and
+    ``created_before``, and ``tz`` for ``timezone``; ``filter.`` of a body; the header's name of a key; and
+    ``triggers[0].`` for what the makers `cron`, `every` and `at` of the SDK say of their own arguments.
     """
     for prefix in ("tasks[0]", "submissions[0]", "submissions[]", "filter"):
         if field == prefix or field.startswith(f"{prefix}."):

@@ -32,7 +32,7 @@ def http(_code: str, _field: str, *, in_sdk: bool = True, **said: Any) -> Docume
 
 
 def _cron() -> Mapping[str, DocumentFault]:
-    """Each of the six fields, more or fewer of them, names, and ``L``, ``W`` and ``#`` where they mean nothing."""
+    """Each of the six fields, more or fewer, names, and ``L``, ``W`` and ``#`` where they mean nothing."""
     texts = (
         "61 * * * *",
         "* 24 * * *",
@@ -101,6 +101,9 @@ def _durations() -> Mapping[str, DocumentFault]:
         rows[f"{field} a number"] = task("INVALID_DURATION", field, in_sdk=False, **{field: 5})
         rows[f"{field} true"] = task("INVALID_DURATION", field, **{field: True})
         rows[f"{field} a list"] = task("INVALID_DURATION", field, **{field: ["5s"]})
+    for field in ("interval", "max_interval", "window"):
+        rows[f"retry.{field} a list"] = task("INVALID_DURATION", f"retry.{field}", retry={field: ["5s"]})
+        rows[f"retry.{field} true"] = task("INVALID_DURATION", f"retry.{field}", retry={field: True})
     rows["every too short"] = task("INVALID_DURATION", "triggers[0].every", triggers=[{"every": "1ms"}])
     rows["spread too long"] = task(
         "INVALID_DURATION", "triggers[0].spread", triggers=[{"cron": "* * * * *", "spread": "25h"}]
@@ -173,8 +176,8 @@ def _policies() -> Mapping[str, DocumentFault]:
     return rows
 
 
-def _values() -> Mapping[str, DocumentFault]:
-    rows = {
+def _triggers() -> Mapping[str, DocumentFault]:
+    return {
         "unknown zone": task(
             "INVALID_TIMEZONE",
             "triggers[0].timezone",
@@ -207,6 +210,11 @@ def _values() -> Mapping[str, DocumentFault]:
         "trigger of two kinds": task(
             "INVALID_VALUE", "triggers[0]", in_sdk=False, triggers=[{"cron": "* * * * *", "every": "1m"}]
         ),
+    }
+
+
+def _options() -> Mapping[str, DocumentFault]:
+    rows = {
         "overlap unknown": task("INVALID_VALUE", "overlap", overlap="maybe"),
         "queue_bound 0": task("INVALID_VALUE", "queue_bound", overlap="queue", queue_bound=0),
         "queue_bound huge": task("INVALID_VALUE", "queue_bound", overlap="queue", queue_bound=10**6),
@@ -230,6 +238,14 @@ def _values() -> Mapping[str, DocumentFault]:
         "cpu_limit NaN": task("INVALID_VALUE", "cpu_limit", cpu_limit=math.nan),
         "cpu_limit infinite": task("INVALID_VALUE", "cpu_limit", cpu_limit=math.inf),
         "cpu_limit a text": task("INVALID_VALUE", "cpu_limit", cpu_limit="2"),
+    }
+    for priority in (10, -1, 5.5, True, "5", 2**70):
+        rows[f"priority {priority!r}"] = task("INVALID_VALUE", "priority", priority=priority)
+    return rows
+
+
+def _executors() -> Mapping[str, DocumentFault]:
+    return {
         "shell empty": task("INVALID_VALUE", "shell.command", shell={"command": ""}),
         "shell blank": task("INVALID_VALUE", "shell.command", shell={"command": "  "}),
         "shell no words": task("INVALID_VALUE", "shell.command", shell={"command": []}),
@@ -259,15 +275,60 @@ def _values() -> Mapping[str, DocumentFault]:
         "payload huge integer": task("INVALID_PAYLOAD", "payload.a", payload={"a": 2**70}),
         "payload too large": task("PAYLOAD_TOO_LARGE", "payload", payload={"a": "x" * 300_000}),
         "two executors": DocumentFault(
-            {"name": "wrong", **_SHELL, "http": _HTTP}, "INVALID_VALUE", "http", in_sdk=False
+            {"name": "wrong", **_SHELL, "http": _HTTP}, "INVALID_VALUE", "", in_sdk=False
         ),
         "no executor": DocumentFault({"name": "wrong"}, "INVALID_VALUE", "", in_sdk=False),
         "command missing": DocumentFault(
             {"name": "wrong", "shell": {}}, "INVALID_VALUE", "shell.command", in_sdk=False
         ),
     }
-    for priority in (10, -1, 5.5, True, "5", 2**70):
-        rows[f"priority {priority!r}"] = task("INVALID_VALUE", "priority", priority=priority)
+
+
+def _types() -> Mapping[str, DocumentFault]:
+    """Values of another type than the field's; Python takes any without a word until it is looked at."""
+    rows: dict[str, DocumentFault] = {}
+    wrong: dict[str, Any] = {"a number": 5, "true": True, "a list": [1], "a block": {"a": 1}, "a text": "x"}
+    http_fields = {
+        "url": "a text",
+        "body": "a text",
+        "method": "a text",
+        "headers": "a block",
+        "success_status": "a list",
+        "follow_redirects": "true",
+        "connect_timeout": "a duration",
+    }
+    for field, right in http_fields.items():
+        for how, value in wrong.items():
+            # Headers that are a block of numbers and statuses that are a list of one are wrong inside.
+            inside = {"headers": "http.headers.a", "success_status": "http.success_status"}
+            code = "INVALID_DURATION" if field == "connect_timeout" else "INVALID_VALUE"
+            path = inside[field] if how == right and field in inside else f"http.{field}"
+            if how == right and field not in inside:
+                continue
+            in_sdk = (field, how) != ("connect_timeout", "a number")
+            rows[f"{field} {how}"] = http(code, path, in_sdk=in_sdk, **{field: value})
+    for how, value in {"a number": 5, "true": True, "a block": {"a": 1}, "a list of numbers": [1]}.items():
+        path = "shell.command[0]" if how == "a list of numbers" else "shell.command"
+        rows[f"command {how}"] = task("INVALID_VALUE", path, shell={"command": value})
+        if how != "a block":
+            rows[f"env {how}"] = task("INVALID_VALUE", "shell.env", shell={"command": "a", "env": value})
+        rows[f"directory {how}"] = task(
+            "INVALID_VALUE", "shell.directory", shell={"command": "a", "directory": value}
+        )
+    for field in ("misfire_grace", "spread"):
+        rows[f"{field} a list"] = task(
+            "INVALID_DURATION",
+            f"triggers[0].{field}",
+            in_sdk=False,
+            triggers=[{"cron": "* * * * *", field: [1]}],
+        )
+    for value in (True, 1.5, "5", [1], 2**70):
+        rows[f"misfire_bound {value!r}"] = task(
+            "INVALID_VALUE",
+            "triggers[0].misfire_bound",
+            in_sdk=value == 2**70,
+            triggers=[{"cron": "* * * * *", "misfire_bound": value}],
+        )
     return rows
 
 
@@ -277,7 +338,10 @@ DOCUMENT_FAULTS: Mapping[str, DocumentFault] = {
     **_durations(),
     **_instants(),
     **_policies(),
-    **_values(),
+    **_triggers(),
+    **_options(),
+    **_executors(),
+    **_types(),
 }
 
 #: Names that no task, namespace or label has; each is refused with ``INVALID_NAME``.

@@ -129,6 +129,15 @@ class RetryBody(ReasonBody, kw_only=True, frozen=True):
             extra_json_schema={"type": ["object", "null"]},
         ),
     ] = None
+    force: Annotated[bool, msgspec.Meta(description="Also what ended in success.")] = False
+    generation: Annotated[
+        int | None,
+        msgspec.Meta(
+            description="Only if the instance is at this generation, so that a repeated request runs it "
+            "once. Not with several instances.",
+            extra_json_schema={"minimum": 1},
+        ),
+    ] = None
 
 
 class FilterBody(_In, kw_only=True, frozen=True):

@@ -114,8 +114,8 @@ def _of_usage(error: Exception) -> UserError:
     if named is None and parameter is not None:
         named = next(iter([*parameter.opts][:1]), None)
     words = getattr(error, "format_message", error.__str__)
-    is_number = getattr(getattr(parameter, "type", None), "name", "") == "integer"
-    message = "is not a whole number" if is_number and isinstance(error, typer.BadParameter) else words()
+    # Every version of Typer says it in other words; the other surfaces say it in these.
+    message = "is not a whole number" if "valid integer" in words() else words()
     return UserError("INVALID_VALUE", message, field=str(named or ""))
 
 

@@ -15,7 +15,7 @@ from ostinato.clock import Clock, SystemClock
 from ostinato.control.requests import Asker
 from ostinato.core.definition import TaskRef
 from ostinato.errors import UnavailableError
-from ostinato.settings import Settings, naming_sources
+from ostinato.settings import Settings, naming_sources, sqlite_path
 from ostinato.store.from_url import open_store_from_url
 from ostinato.store.protocol import Store
 
@@ -58,20 +58,21 @@ async def _in_session(
     try:
         with naming_sources(settings):
             await store.open()
-        return await use(Session(settings, store, clock, SystemRandom()))
+        # Damage may be met by the first statement that comes across it.
+        with naming_sources(settings, only="database"):
+            return await use(Session(settings, store, clock, SystemRandom()))
     finally:
         await store.close()
 
 
 def _require_database(settings: Settings) -> None:
     """Opening an SQLite database would make one, and a mistyped path look like an empty Ostinato."""
-    url = settings.database
-    path = url.removeprefix("sqlite:///").partition("?")[0]
-    if url.startswith("sqlite:///") and not os.path.exists(path):
+    path = sqlite_path(settings.database)
+    if path is not None and not os.path.exists(path):
         raise UnavailableError(
             "DATABASE_UNAVAILABLE",
             f"there is no database {path}",
-            subject=url,
+            subject=settings.database,
             field=settings.source("database"),
             hint="name the one of your scheduler, or start one with ostinato dev",
         )

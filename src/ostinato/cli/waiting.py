@@ -27,10 +27,10 @@ _POLL_LAST_US = 500 * MILLISECOND
 
 def follow_to_end(settings: Settings, instance_id: str, *, in_json: bool) -> None:
     """Show how the instance ends and, on stderr, each failure before; no success fails the command."""
-    if not in_json:
-        say(instance_id)
     line = StatusLine(sys.stderr)
     try:
+        if not in_json:
+            say(instance_id)
         ended, told = in_session(settings, lambda session: _Wait(session, instance_id, line=line).to_end())
     except KeyboardInterrupt:
         line.clear()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ostinato.control.matching import MATCH_DEFAULT, Matched, ask_about, find_matching
 from ostinato.control.queries import get_instances
-from ostinato.control.requests import Asker, ask, make_request, validate_reason
+from ostinato.control.requests import Asker, ask, request_about, validate_reason
 from ostinato.core.model import Instance
 from ostinato.core.states import LIVE_STATES, State
 from ostinato.store.batches import InstanceFilter, Request, RequestAnswer
@@ -30,7 +30,8 @@ async def cancel(
     instances = await get_instances(store, instance_ids)
     created_us = await store.now_us()
     requests = [
-        _request(instance, asker=asker, created_us=created_us, reason=reason) for instance in instances
+        request_about(instance, "cancel", asker=asker, created_us=created_us, body={"reason": reason})
+        for instance in instances
     ]
     return await ask(store, requests, asker=asker)
 
@@ -55,19 +56,6 @@ async def cancel_matching(
         return [Matched(instance, None) for instance in found]
 
     def make(instance: Instance, created_us: int) -> Request:
-        return _request(instance, asker=asker, created_us=created_us, reason=reason)
+        return request_about(instance, "cancel", asker=asker, created_us=created_us, body={"reason": reason})
 
     return await ask_about(store, found, make=make, asker=asker)
-
-
-def _request(instance: Instance, *, asker: Asker, created_us: int, reason: str) -> Request:
-    return make_request(
-        asker,
-        "cancel",
-        partition=instance.partition,
-        namespace=instance.namespace,
-        task=instance.task,
-        instance_id=instance.id,
-        created_us=created_us,
-        body={"reason": reason},
-    )

@@ -10,16 +10,20 @@ from ostinato.control.matching import MATCH_DEFAULT, Matched, ask_about, find_ma
 from ostinato.control.names import validate_key
 from ostinato.control.parameters import check_parameters
 from ostinato.control.queries import get_instances
-from ostinato.control.requests import Asker, ask, make_request, validate_reason
+from ostinato.control.requests import Asker, ask, request_about, validate_reason
 from ostinato.control.submit import refuse_disabled
 from ostinato.core.definition import TaskDefinition, TaskRef, TaskRow
 from ostinato.core.ids import id_of
 from ostinato.core.model import Instance
+from ostinato.core.partition.request import another_generation
 from ostinato.core.payload import check_json_object
 from ostinato.core.states import State
-from ostinato.errors import UserError
+from ostinato.errors import ConflictError, UserError
 from ostinato.store.batches import InstanceFilter, Request, RequestAnswer
 from ostinato.store.protocol import Store
+
+GENERATION_MAX = 1_000_000_000
+FORCE_HINT = 'to run it again all the same: --force, or "force": true'
 
 
 async def replay(
@@ -31,20 +35,30 @@ async def replay(
     latest: bool = False,
     payload: bytes | None = None,
     key: str = "",
+    force: bool = False,
+    generation: int | None = None,
 ) -> list[RequestAnswer]:
     """Ask for a new generation of each instance; answers in the same order, none for none.
 
     It pins the same version of the task again, or the newest with `latest`. `payload`, a JSON object,
     replaces the old one. With a `key` each instance is replayed once, and who asks again with it gets the
-    same answer. An instance that has not ended is answered ``INSTANCE_NOT_TERMINAL``. Raises
-    ``INVALID_NAME``, ``INSTANCE_NOT_FOUND``, ``TASK_NOT_FOUND`` (it was deleted), ``TASK_DISABLED``,
+    same answer. `force` is needed after a success. `generation` is the one that is meant, else the one that
+    is found: if somebody else replays it first, the answer is ``VERSION_CONFLICT``. An instance that has not
+    ended is answered ``INSTANCE_NOT_TERMINAL``. Raises ``INVALID_NAME``, ``INSTANCE_NOT_FOUND``,
+    ``INSTANCE_SUCCEEDED``, ``VERSION_CONFLICT``, ``TASK_NOT_FOUND`` (it was deleted), ``TASK_DISABLED``,
     ``INVALID_PAYLOAD`` and ``PAYLOAD_TOO_LARGE`` before anything is asked, and as `ask`. Source: design
     section 11, Versions; C193.
     """
     validate_reason(reason)
     if key:
         validate_key(key)
+    if generation is not None and not 1 <= generation <= GENERATION_MAX:
+        raise UserError("INVALID_VALUE", f"is not within 1 to {GENERATION_MAX:,}", field="generation")
     instances = await get_instances(store, instance_ids)
+    if not key:
+        # With a key it may be a repetition, which gets the answer of the first time.
+        for instance in instances:
+            _refuse_as_seen(instance, force=force, generation=generation)
     tasks = await _tasks(store, instances)
     for instance in instances:
         row = tasks.get(instance.ref)
@@ -57,9 +71,11 @@ async def replay(
             )
         refuse_disabled(row)
     body = await _body(store, instances, tasks=tasks, reason=reason, latest=latest, payload=payload)
+    body["force"] = force
     created_us = await store.now_us()
     requests = [
-        _request(instance, asker=asker, created_us=created_us, body=body, key=key) for instance in instances
+        _request(instance, asker=asker, created_us=created_us, body=body, key=key, generation=generation)
+        for instance in instances
     ]
     return await ask(store, requests, asker=asker)
 
@@ -75,19 +91,26 @@ async def replay_matching(
     payload: bytes | None = None,
     dry_run: bool = False,
     key: str = "",
+    force: bool = False,
 ) -> list[Matched]:
     """As `replay` for up to `limit` instances that match, newest first; the failed ones by default.
 
     `dry_run` finds them and asks nothing. What cannot be replayed (it runs again, its task was deleted or is
-    disabled) is answered, not raised. Raises ``INVALID_VALUE`` for a filter that says nothing (field
-    ``filter``) and for a bad `limit`, ``INVALID_PAYLOAD``, ``PAYLOAD_TOO_LARGE``, and as `ask`.
+    disabled) is answered, not raised. Raises ``INSTANCE_SUCCEEDED`` for a filter that names the state
+    ``success`` without `force`, ``INVALID_VALUE`` for one that says nothing (field ``filter``) and for a bad
+    `limit`, ``INVALID_PAYLOAD``, ``PAYLOAD_TOO_LARGE``, and as `ask`.
     """
     validate_reason(reason)
     if key:
         validate_key(key)
+    if State.SUCCESS in where.states and not force:
+        raise ConflictError(
+            "INSTANCE_SUCCEEDED", "the filter takes instances that ended in success", hint=FORCE_HINT
+        )
     found = await find_matching(store, where, states=(State.FAILED,), limit=limit)
     tasks = await _tasks(store, found)
     body = await _body(store, found, tasks=tasks, reason=reason, latest=latest, payload=payload)
+    body["force"] = force
     if dry_run:
         return [Matched(instance, None) for instance in found]
 
@@ -131,18 +154,36 @@ async def _definitions(
     return [*(await store.load_definitions(sorted(pinned))).values()]
 
 
+def _refuse_as_seen(instance: Instance, *, force: bool, generation: int | None) -> None:
+    """Raise what the owner would say of an instance that moves no more; it looks again."""
+    if generation is not None and generation != instance.generation:
+        raise ConflictError(
+            "VERSION_CONFLICT",
+            another_generation(instance, generation),
+            subject=instance.id,
+            field="generation",
+            hint="look at it again, then name the generation that you mean",
+        )
+    if instance.state is State.SUCCESS and not force:
+        raise ConflictError(
+            "INSTANCE_SUCCEEDED",
+            f"instance {instance.id} ended in success",
+            subject=instance.id,
+            hint=FORCE_HINT,
+        )
+
+
 def _request(
-    instance: Instance, *, asker: Asker, created_us: int, body: dict[str, object], key: str
+    instance: Instance,
+    *,
+    asker: Asker,
+    created_us: int,
+    body: dict[str, object],
+    key: str,
+    generation: int | None = None,
 ) -> Request:
-    request = make_request(
-        asker,
-        "replay",
-        partition=instance.partition,
-        namespace=instance.namespace,
-        task=instance.task,
-        instance_id=instance.id,
-        created_us=created_us,
-        body=body,
-    )
+    meant = instance.generation if generation is None else generation
+    said = {**body, "generation": meant}
+    request = request_about(instance, "replay", asker=asker, created_us=created_us, body=said)
     # A request is carried out once by its id, which a key so decides on (C193).
     return msgspec.structs.replace(request, id=id_of("replay", instance.id, key)) if key else request

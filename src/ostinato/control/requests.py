@@ -16,6 +16,7 @@ from ostinato.control.names import validate_text
 from ostinato.control.queries import RENEWAL_SEEN_US
 from ostinato.core.ids import new_id
 from ostinato.core.instants import MILLISECOND, SECOND, format_duration
+from ostinato.core.model import Instance
 from ostinato.errors import (
     CODES,
     EXIT_CONFLICT,
@@ -70,6 +71,22 @@ def make_request(
         instance_id=instance_id,
         body=_encode_body(body or {}),
         by=asker.by,
+    )
+
+
+def request_about(
+    instance: Instance, kind: RequestKind, *, asker: Asker, created_us: int, body: Mapping[str, object]
+) -> Request:
+    """A new request about an instance. Raises as `make_request`."""
+    return make_request(
+        asker,
+        kind,
+        partition=instance.partition,
+        namespace=instance.namespace,
+        task=instance.task,
+        instance_id=instance.id,
+        created_us=created_us,
+        body=body,
     )
 
 

@@ -102,11 +102,12 @@ async def submit(
 
 async def _resolve(store: Store, submissions: Sequence[SubmitRequest]) -> dict[TaskRef, _Resolved]:
     refs: dict[TaskRef, None] = {}
-    for request in submissions:
+    for index, request in enumerate(submissions):
         ref = TaskRef(request.namespace, request.task)
         if ref not in refs:
-            validate_name(request.namespace, field="namespace")
-            validate_name(request.task, field="task")
+            prefix = f"submissions[{index}]." if len(submissions) > 1 else ""
+            validate_name(request.namespace, field=f"{prefix}namespace")
+            validate_name(request.task, field=f"{prefix}task")
             refs[ref] = None
     rows = await store.get_tasks([*refs])
     for ref in refs:

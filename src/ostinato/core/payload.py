@@ -98,7 +98,7 @@ def almost_json(encoded: bytes) -> object:
     Programs write these. A rule that sees the value can say which one it is and where it stands.
     """
     try:
-        return cast(object, json.loads(encoded))
+        return cast(object, json.loads(encoded.decode("utf-8", "surrogatepass")))
     except (ValueError, RecursionError):
         return None
 

@@ -10,15 +10,13 @@ from pathlib import Path
 from ostinato.clock import SystemClock
 from ostinato.doctor.files import check_room, human_size, without_password
 from ostinato.doctor.report import Status
-from ostinato.settings import Settings, naming_sources
+from ostinato.settings import Settings, naming_sources, sqlite_path
 from ostinato.store.batches import DatabaseFacts
 from ostinato.store.from_url import open_store_from_url
 from ostinato.store.migrations import HEAD_REVISION
 from ostinato.store.sqlite.check import check_file
 
 Found = Iterator[tuple[Status, str, str]]
-
-_SQLITE = "sqlite:///"
 
 
 class DatabaseLook:
@@ -32,8 +30,8 @@ class DatabaseLook:
     @property
     def path(self) -> Path | None:
         """Of the file; None for a database that has none."""
-        url = self.settings.database
-        return Path(url.removeprefix(_SQLITE)) if url.startswith(_SQLITE) else None
+        path = sqlite_path(self.settings.database)
+        return None if path is None else Path(path)
 
     def facts(self) -> DatabaseFacts | None:
         """What is known of the file; None where there is none to look at."""
@@ -59,7 +57,9 @@ def check_database(look: DatabaseLook) -> Found:
         return
     field = settings.source("database")
     for problem in facts.problems:
-        yield "fail", f"{field}: {path}: {problem}", "restore a backup, or name another file"
+        # As whoever opens the file says it; some reasons name the file by themselves.
+        what = problem if problem.startswith(f"{path}: ") else f"{path}: {problem}"
+        yield "fail", f"{field}: {what}", "restore a backup, or name another file"
     folder = path.absolute().parent
     if not facts.exists:
         if not facts.problems and not os.access(folder, os.W_OK | os.X_OK):
@@ -67,19 +67,19 @@ def check_database(look: DatabaseLook) -> Found:
         elif not facts.problems:
             yield "warn", f"there is no database {path} yet", "ostinato dev or scheduler makes it"
     elif not facts.problems:
-        yield from _content(facts, path)
+        yield from _content(facts, path, field=field)
     if folder.is_dir():
         yield from check_room(folder, what="the database")
 
 
-def _content(facts: DatabaseFacts, path: Path) -> Found:
+def _content(facts: DatabaseFacts, path: Path, *, field: str) -> Found:
     if facts.schema == "current":
         yield "ok", f"{path} has the current schema, {facts.revision}", ""
     elif facts.schema == "older":
         what = f"{path} has schema {facts.revision}, which is older than {HEAD_REVISION}"
         yield "warn", what, "the next scheduler migrates it"
     elif facts.schema == "newer":
-        what = f"{path} has schema {facts.revision}, which is newer than {HEAD_REVISION}"
+        what = f"{field}: {path} has schema {facts.revision}, which this version does not know"
         yield "fail", what, "use the newer version of Ostinato that made it"
     else:
         yield "warn", f"{path} is empty", "ostinato dev or scheduler fills it"
@@ -88,7 +88,7 @@ def _content(facts: DatabaseFacts, path: Path) -> Found:
     elif facts.integrity == "unfinished":
         yield "ok", "its pages are whole as far as there was time to look", ""
     if not facts.is_writable:
-        yield "fail", f"{path} or its folder is read-only", "give both to the scheduler's user"
+        yield "fail", f"{field}: {path} or its folder is read-only", "give both to the scheduler's user"
         return
     rows = ", ".join(f"{count} {name}" for name, count in facts.row_counts.items() if name in _TOLD_TABLES)
     shown = f"{human_size(facts.size_bytes)} with its log" + (f": rows of {rows}" if rows else "")

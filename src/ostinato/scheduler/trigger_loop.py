@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ostinato.core.changes import TriggerRow
 from ostinato.core.definition import TaskRef
 from ostinato.core.model import Instance
@@ -60,7 +62,8 @@ class TriggerLoop(Loop):
         if overdue:
             for change in changed:
                 self._definitions.forget(change.task.definition.ref)
-            await self._fire(overdue, now_us=self._time.now_us())
+            edited_us = {change.task.definition.ref: change.task.updated_us for change in changed}
+            await self._fire(overdue, now_us=self._time.now_us(), edited_us=edited_us)
             fired = {_version_of(change) for change in changed if _overdue(change)}
             # Their triggers have moved. What has been edited again meanwhile has its turn in a later round.
             changed = await self._store.find_changed_tasks(partitions, limit=SWITCH_COUNT)
@@ -85,7 +88,10 @@ class TriggerLoop(Loop):
             into=into,
         )
 
-    async def _fire(self, triggers: list[TriggerRow], *, now_us: int) -> None:
+    async def _fire(
+        self, triggers: list[TriggerRow], *, now_us: int, edited_us: Mapping[TaskRef, int] = {}
+    ) -> None:
+        """What is due; of a task in `edited_us` only up to that instant."""
         effects = Effects()
         refs = list({trigger.ref: None for trigger in triggers})
         await self._definitions.load_tasks(refs)
@@ -99,7 +105,7 @@ class TriggerLoop(Loop):
             if task is None or definition is None or task.paused or task.disabled:
                 continue
             known = live.setdefault(trigger.ref, LiveTask(known={}))
-            due = DueTrigger(trigger, definition, task)
+            due = DueTrigger(trigger, definition, task, edited_us.get(trigger.ref))
             fire(due, known, now_us=now_us, rng=self._rng, into=effects)
         await self._committer.commit(effects)
 

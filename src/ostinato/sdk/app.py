@@ -86,7 +86,7 @@ class App:
         """Declare a function as a task; as ``@app.task`` or ``@app.task(cron=…, retry=…)``.
 
         `name` is the function's own where none is given; the options are those of `TaskOptions`. The result
-        is still callable as the function. Raises ``INVALID_NAME`` for a name that is taken, ``INVALID_VALUE``
+        is still callable as the function. Raises ``INVALID_VALUE`` for a name that is taken and
         for a function that cannot travel by name, and as ``validate_definition``.
         """
         if function is None:
@@ -175,8 +175,8 @@ class App:
         earlier = self._declared.get(task.ref)
         if earlier is not None and not _is_redeclaration(earlier, same_as):
             raise UserError(
-                "INVALID_NAME",
-                f"task {task.ref} is declared twice",
+                "INVALID_VALUE",
+                f"task {task.ref} is given twice",
                 subject=str(task.ref),
                 field="name",
                 hint="give one of them another name",

@@ -11,7 +11,7 @@ import msgspec
 from ostinato.control.document.block import Block
 from ostinato.control.document.errors import unknown_field
 from ostinato.control.document.read import read_definition
-from ostinato.control.document.reading import Reading
+from ostinato.control.document.reading import Reading, wrong_type
 from ostinato.control.document.task_fields import OPTIONS
 from ostinato.core.definition import ExecutorSpec, Isolation, Overlap, TaskDefinition, TaskRef
 from ostinato.core.retry.policy import RetryPolicy
@@ -20,6 +20,7 @@ from ostinato.errors import UserError, restated
 from ostinato.sdk.retry import Duration
 from ostinato.sdk.schedules import at, cron, every
 
+_TRIGGER_HINT = 'write cron("0 2 * * *"), every("5m") or at(moment)'
 #: Options for which None says that there is no limit.
 _OPTIONAL = ("timeout", "queue_timeout", "heartbeat_timeout", "memory_limit", "cpu_limit")
 
@@ -119,13 +120,16 @@ def _triggers(options: TaskOptions) -> tuple[Trigger, ...]:
     moment = options.get("at")
     if moment is not None:
         triggers.append(moment if isinstance(moment, DateTrigger) else at(moment))
-    triggers += options.get("triggers", ())
+    more = options.get("triggers", ())
+    if not isinstance(more, list | tuple):
+        raise wrong_type(more, "a list", field="triggers", hint=_TRIGGER_HINT)
+    triggers += more
     for index, trigger in enumerate(triggers):
         if not isinstance(trigger, CronTrigger | IntervalTrigger | DateTrigger):
             raise UserError(
                 "INVALID_VALUE",
                 f"{trigger!r} is not a trigger",
                 field=f"triggers[{index}]",
-                hint='write cron("0 2 * * *"), every("5m") or at(moment)',
+                hint=_TRIGGER_HINT,
             )
     return tuple(triggers)

@@ -176,7 +176,11 @@ class Store(Protocol):
         ...
 
     async def find_changed_tasks(self, partitions: Sequence[int], *, limit: int) -> list[ChangedTask]:
-        """Tasks whose newest version is not in force (``scheduled_version <> version``)."""
+        """Tasks whose newest version is not in force (``scheduled_version <> version``), oldest edit first.
+
+        Those changed at the same instant come in an order that stays the same. Cost does not grow with the
+        number of changed tasks beyond `limit`.
+        """
         ...
 
     async def find_requests(self, partitions: Sequence[int], *, limit: int) -> list[Request]:

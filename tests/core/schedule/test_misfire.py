@@ -37,6 +37,29 @@ def test_a_fire_at_its_time_is_no_misfire(misfire: str) -> None:
     assert result.next_fire_us == START_US + MINUTE
 
 
+def test_a_plan_that_ends_at_an_edit_leaves_what_is_due_after_it_to_the_next_version() -> None:
+    def until(edited_us: int) -> FirePlan:
+        return plan_fires(
+            minutely("fire_all"),
+            next_fire_us=START_US,
+            now_us=START_US + 5 * MINUTE,
+            created_us=START_US,
+            spread_key="t",
+            until_us=edited_us,
+        )
+
+    result = until(START_US + MINUTE + 1)
+    assert [(fire.scheduled_us, fire.late_us) for fire in result.fires] == [
+        (START_US, 5 * MINUTE),
+        (START_US + MINUTE, 4 * MINUTE),
+    ]
+    assert (result.missed_count, result.next_fire_us) == (2, START_US + 2 * MINUTE)
+    assert until(START_US - 1) == FirePlan((), 0, None, None, None, START_US, "")
+    # An edit of the future ends nothing.
+    whole = plan(minutely("fire_all"), now_us=START_US + 5 * MINUTE)
+    assert until(START_US + DAY) == whole
+
+
 @pytest.mark.parametrize("down_us", [101 * MINUTE, 1000 * MINUTE, 400 * DAY])
 @pytest.mark.parametrize(("misfire", "made_up"), [("fire_once", 1), ("fire_all", 10), ("skip", 0)])
 def test_c027_no_cliff_at_any_number_of_missed_fires(down_us: int, misfire: str, made_up: int) -> None:

@@ -11,7 +11,6 @@ from ostinato.api.bodies import FireList, PreviewBody
 from ostinato.api.parameters import ServicesOf
 from ostinato.core.instants import parse_instant
 from ostinato.core.schedule.preview import preview_cron
-from ostinato.errors import UserError, restated
 
 
 @post("/cron/preview", operation_id="preview_cron", tags=["cron"], status_code=200)

@@ -32,7 +32,7 @@ from ostinato.errors import UserError
 from ostinato.store.batches import InstanceFilter, RequestAnswer
 
 _CANCEL_CODES = ("INSTANCE_NOT_FOUND", "SCHEDULER_UNREACHABLE")
-_RETRY_CODES = (*_CANCEL_CODES, "TASK_NOT_FOUND", "TASK_DISABLED", "PAYLOAD_TOO_LARGE")
+_RETRY_CODES = (*_CANCEL_CODES, "TASK_NOT_FOUND", "TASK_DISABLED", "INSTANCE_SUCCEEDED", "PAYLOAD_TOO_LARGE")
 
 
 def _act(*codes: str) -> dict[str, Any]:
@@ -56,7 +56,7 @@ async def cancel_instance(
 @post(
     "/instances/{instance_id:str}/retry",
     operation_id="retry_instance",
-    **_act(*_RETRY_CODES, "INSTANCE_NOT_TERMINAL"),
+    **_act(*_RETRY_CODES, "INSTANCE_NOT_TERMINAL", "VERSION_CONFLICT"),
 )
 async def retry_instance(
     *,
@@ -76,6 +76,8 @@ async def retry_instance(
         latest=body.latest,
         payload=_payload(body),
         key=_key(idempotency_key),
+        force=body.force,
+        generation=body.generation,
     )
     return answer_shape(instance_id, require_ok(answers[0]))
 
@@ -102,6 +104,8 @@ async def retry_instances(
     idempotency_key: RetryKey = None,
 ) -> AnswerList:
     """Run instances again, each answered by itself; a filter without states means those that failed."""
+    if data.generation is not None:
+        raise UserError("INVALID_VALUE", "is for one instance", field="generation", hint="leave it out")
     asker, payload, key = services.asker(by), _payload(data), _key(idempotency_key)
     if data.ids is not None:
         ids = _ids(data.ids, data)
@@ -113,6 +117,7 @@ async def retry_instances(
             latest=data.latest,
             payload=payload,
             key=key,
+            force=data.force,
         )
         return _listed(ids, answers)
     where, limit = _where(data)
@@ -126,6 +131,7 @@ async def retry_instances(
             latest=data.latest,
             payload=payload,
             key=key,
+            force=data.force,
         )
     )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from litestar import Response, post
 from litestar.params import JSONBody
 
@@ -21,7 +23,7 @@ from ostinato.control.shapes.answers import SubmittedShape, submitted_shape
 from ostinato.control.submit import SubmitRequest, submit
 from ostinato.core.ids import is_id
 from ostinato.core.payload import encode_payload
-from ostinato.errors import UserError
+from ostinato.errors import UserError, restated
 
 _CODES = ("TASK_NOT_FOUND", "TASK_DISABLED", "KEY_CONFLICT", "PAYLOAD_TOO_LARGE")
 
@@ -73,13 +75,18 @@ async def submit_instances(
         )
         for index, body in enumerate(data.submissions)
     ]
-    receipts = await submit(services.store, requests, now_us=await services.store.now_us(), rng=services.rng)
+    now_us = await services.store.now_us()
+    try:
+        receipts = await submit(services.store, requests, now_us=now_us, rng=services.rng)
+    except UserError as error:
+        # Of several it names the one itself.
+        if len(requests) > 1 or not error.field:
+            raise
+        raise restated(error, field=f"submissions[0].{error.field}") from None
     return SubmittedList(items=[submitted_shape(receipt) for receipt in receipts])
 
 
-def _request(
-    body: SubmitBody, *, namespace: str, task: str, key: str | None, by: str, prefix: str
-) -> SubmitRequest:
+def _request(body: SubmitBody, *, namespace: str, task: str, key: Any, by: str, prefix: str) -> SubmitRequest:
     """What ``control.submit`` takes; `prefix` stands before the fields of an error."""
     if key is not None:
         # In ``control`` an empty key means none; who sends one has lost it on the way.
@@ -114,7 +121,8 @@ def _id(identifier: str, *, field: str) -> str:
     return identifier
 
 
-def _key(body: SubmitBody, header: str | None) -> str | None:
+def _key(body: SubmitBody, header: str | None) -> Any:
+    """The key of the header or the body, of whatever type that is; None for none."""
     if header is None:
         return body.key
     key = header_text(header, field="Idempotency-Key")

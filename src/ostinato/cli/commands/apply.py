@@ -12,7 +12,7 @@ import typer
 
 from ostinato.cli.commands.apply_diff import Colour, is_coloured, show_diff
 from ostinato.cli.options import DatabaseOption, JsonOption, NamespaceOption, settings_of, wants_json
-from ostinato.cli.output import note, print_json, safe, safe_lines, say
+from ostinato.cli.output import is_unicode, note, print_json, safe, say
 from ostinato.errors import EXIT_FAILED, OstinatoError, UserError
 
 if TYPE_CHECKING:
@@ -142,9 +142,7 @@ def export(
         return
     for line in _comment(rows):
         say(line)
-    text = write_yaml(exported).rstrip("\n")
-    # A file must be read back, so it gets every character; a terminal would obey some.
-    say(safe_lines(text) if sys.stdout.isatty() else text)
+    say(write_yaml(exported, ascii_only=not is_unicode(sys.stdout)).rstrip("\n"))
 
 
 def schema() -> None:
@@ -160,9 +158,10 @@ def schema() -> None:
 def _made_plan(settings: Settings, documents: Sequence[Document], *, prune: bool, is_question: bool) -> Plan:
     from ostinato.cli.session import in_session
     from ostinato.control.plan import plan
+    from ostinato.settings import sqlite_path
 
-    path = settings.database.removeprefix("sqlite:///").partition("?")[0]
-    is_new = settings.database.startswith("sqlite:///") and not Path(path).exists()
+    path = sqlite_path(settings.database)
+    is_new = path is not None and not Path(path).exists()
     made = in_session(
         settings,
         lambda session: plan(session.store, documents, prune=prune),

@@ -16,6 +16,7 @@ from ostinato.cli.options import (
     wants_json,
 )
 from ostinato.cli.output import note, print_json, say
+from ostinato.errors import UserError
 
 if TYPE_CHECKING:
     from ostinato.cli.session import Session
@@ -39,7 +40,7 @@ KeyOption = Annotated[
     str | None, typer.Option("--key", help="Idempotency key: an equal request makes no second instance.")
 ]
 PriorityOption = Annotated[
-    int | None, typer.Option("--priority", help="0 to 9, higher first; the task's if left out.")
+    str | None, typer.Option("--priority", metavar="N", help="0 to 9, higher first; the task's if left out.")
 ]
 DelayOption = Annotated[
     str | None, typer.Option("--delay", metavar="DURATION", help="Not before so long from now: 5m.")
@@ -93,10 +94,14 @@ def trigger_task(
         key=key or "",
         delay_us=None if delay is None else parse_duration(delay, field="delay"),
         due_us=None if at is None else parse_instant(at, field="at"),
-        priority=priority,
+        priority=None if priority is None else _priority(priority),
         reason=f"{started}: {reason}" if reason else started,
     )
-    receipt = in_session(settings, lambda session: _submit(session, request))
+    try:
+        receipt = in_session(settings, lambda session: _submit(session, request))
+    except KeyboardInterrupt:
+        note(f"whether it was started is not known: ostinato instance list --task {name} shows it")
+        raise
     in_json = wants_json(context, as_json=as_json)
     if not receipt.created and (wait or not in_json):
         note(f"the key {key!r} is live: this instance existed before")
@@ -112,3 +117,13 @@ async def _submit(session: Session, request: SubmitRequest) -> SubmitReceipt:
     from ostinato.control.submit import submit
 
     return (await submit(session.store, [request], now_us=await session.store.now_us(), rng=session.rng))[0]
+
+
+def _priority(text: str) -> int:
+    from ostinato.control.apply import PRIORITY_MAX
+
+    try:
+        return int(text)
+    except ValueError:
+        message = f"{text} is not a whole number from 0 to {PRIORITY_MAX}"
+        raise UserError("INVALID_VALUE", message, field="priority") from None

@@ -9,7 +9,7 @@ import msgspec
 
 from ostinato.control.apply import definition_faults
 from ostinato.control.document.block import Block, Field
-from ostinato.control.document.errors import InvalidDocument, joined
+from ostinato.control.document.errors import InvalidDocument, joined, shown_key
 from ostinato.control.document.executor_blocks import readable_part
 from ostinato.control.document.kinds import NAME_PATTERN, Text, Whole
 from ostinato.control.document.reading import FAULTY, Reading, wrong_type
@@ -144,7 +144,7 @@ def read_document(value: object) -> Document:
         # Faults of a namespace are told once, not once a task.
         known = NAMESPACE_UNSAID if namespace is FAULTY else namespace
         definition = _read_entry(entry, known, field=field, reading=reading)
-        _refuse_repeat(entry, index, first=first, reading=reading)
+        _refuse_repeat(entry, index, namespace=known, first=first, reading=reading)
         if definition is not None:
             read.append(definition)
     if reading.faults:
@@ -165,10 +165,10 @@ def refuse_repeats(documents: Iterable[Document]) -> None:
                 faults.append(
                     UserError(
                         "INVALID_VALUE",
-                        f"task {definition.ref} is given twice, first at {earlier}",
+                        f"task {definition.ref} is given twice",
                         subject=str(definition.ref),
                         field=f"tasks[{index}].name",
-                        hint="take one away, or give it another name",
+                        hint=f"first at {earlier}; take one away, or give it another name",
                         place=place,
                     )
                 )
@@ -247,15 +247,17 @@ def _is_name(name: str) -> bool:
     return True
 
 
-def _refuse_repeat(entry: object, index: int, *, first: dict[str, int], reading: Reading) -> None:
+def _refuse_repeat(
+    entry: object, index: int, *, namespace: str, first: dict[str, int], reading: Reading
+) -> None:
     name = entry.get("name") if isinstance(entry, Mapping) else None
     if not isinstance(name, str) or first.setdefault(name, index) == index:
         return
     reading.refuse(
         UserError(
             "INVALID_VALUE",
-            f"task {name!a} is given twice, first in tasks[{first[name]}]",
+            f"task {namespace}/{shown_key(name)} is given twice",
             field=f"tasks[{index}].name",
-            hint="take one away, or give it another name",
+            hint=f"first at tasks[{first[name]}]; take one away, or give it another name",
         )
     )

@@ -59,10 +59,18 @@ def read_yaml(text: str | bytes, *, name: str) -> list[Document]:
     return documents
 
 
-def write_yaml(document: dict[str, Any]) -> str:
-    """Text that ``read_yaml`` reads as the same document; keys in the order of `document`."""
+def write_yaml(document: dict[str, Any], *, ascii_only: bool = False) -> str:
+    """Text that ``read_yaml`` reads as the same document; keys in the order of `document`.
+
+    With `ascii_only` other characters are escapes within double quotes, for output whose encoding lacks some.
+    """
     text = yaml.dump(
-        document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False, width=10**6
+        document,
+        Dumper=_Dumper,
+        sort_keys=False,
+        allow_unicode=not ascii_only,
+        default_flow_style=False,
+        width=10**6,
     )
     # `_represent_text` has put them within double quotes, where an escape means the same.
     return "\n".join(map(escape_unseen, str(text).split("\n")))

@@ -12,9 +12,9 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 #: letters of some scripts and hold emoji together, so they count only beside ASCII or an end.
 _UNSEEN = re.compile(
     "[\x00-\x1f\x7f-\x9f\xad\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
-    "\u3164\ufeff\uffa0\ufff9-\ufffb\U0001d173-\U0001d17a\U000e0000-\U000e0fff\ud800-\udfff]"
-    "|(?<![^\x00-\x7f])[\u200c\u200d]|[\u200c\u200d](?![^\x00-\x7f])"
+    "\u3164\ufeff\uffa0\ufff9-\ufffb\U0001d173-\U0001d17a\U000e0000-\U000e0fff\ud800-\udfff\u200c\u200d]"
 )
+_JOINERS = "\u200c\u200d"
 _REPLACEMENT = "\ufffd"
 
 
@@ -28,12 +28,26 @@ def escape_unseen(text: str) -> str:
 
     The escapes, ``\\x1b``, ``\\u202e``, are those of Python and, within double quotes, of YAML.
     """
-    return _UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    if text.isascii() and text.isprintable():
+        return text  # gigabytes of output pass here
+    return _UNSEEN.sub(lambda found: _python_escape(found) if _is_unseen(found) else found[0], text)
 
 
 def has_unseen(text: str) -> bool:
     """Whether `escape_unseen` would change anything."""
-    return _UNSEEN.search(text) is not None
+    return any(map(_is_unseen, _UNSEEN.finditer(text)))
+
+
+def _is_unseen(found: re.Match[str]) -> bool:
+    if found[0] not in _JOINERS:
+        return True
+    text, at = found.string, found.start()
+    # Nothing, at an end, is ASCII too.
+    return text[max(at - 1, 0) : at].isascii() or text[at + 1 : at + 2].isascii()
+
+
+def _python_escape(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape").decode()
 
 
 def escape_unseen_in_json(text: str) -> str:
@@ -44,8 +58,8 @@ def escape_unseen_in_json(text: str) -> str:
 
 def _json_escape(found: re.Match[str]) -> str:
     units = found[0].encode("utf-16-be", "surrogatepass")
-    if units < b"\0 ":
-        return found[0]  # white space between values
+    if units < b"\0 " or not _is_unseen(found):  # the first are white space between values
+        return found[0]
     return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
 
 

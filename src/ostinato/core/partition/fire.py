@@ -35,6 +35,8 @@ class DueTrigger(msgspec.Struct):
     definition: TaskDefinition
     #: Newest version: overlap and priority are read live.
     task: TaskRow
+    #: When the definition was edited: what is due after that is the next version's.
+    until_us: int | None = None
 
 
 class LiveTask(msgspec.Struct):
@@ -57,7 +59,7 @@ class LiveTask(msgspec.Struct):
 
 
 def fire(due: DueTrigger, live: LiveTask, *, now_us: int, rng: Random, into: Effects) -> None:
-    """Everything that is due of one trigger up to `now_us`."""
+    """Everything that is due of one trigger up to `now_us`, or to the edit of its definition."""
     trigger = due.trigger
     if trigger.next_us is None:
         return
@@ -67,6 +69,7 @@ def fire(due: DueTrigger, live: LiveTask, *, now_us: int, rng: Random, into: Eff
         now_us=now_us,
         created_us=trigger.created_us,
         spread_key=str(trigger.ref),
+        until_us=due.until_us,
     )
     last_us = trigger.last_us
     if plan.skipped_reason is not None and plan.missed_last_us is not None:

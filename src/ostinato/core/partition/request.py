@@ -27,11 +27,16 @@ class CancelBody(msgspec.Struct):
 
 
 class ReplayBody(msgspec.Struct):
-    """Arguments of a replay: `latest` takes the newest version, `payload` replaces the old one."""
+    """Arguments of a replay: `latest` takes the newest version, `payload` replaces the old one.
+
+    `force` allows it after a success. `generation` is the one that shall be replayed, None whichever it is.
+    """
 
     reason: str = ""
     latest: bool = False
     payload: msgspec.Raw = msgspec.Raw(b"")
+    force: bool = False
+    generation: int | None = None
 
 
 class DrainBody(msgspec.Struct):
@@ -75,17 +80,18 @@ def replay(
 ) -> None:
     """terminal → pending as the next generation with fresh counters: the only way out of an end (I7).
 
-    It pins the same version again unless the body asks for the latest.
+    It pins the same version again unless the body asks for the latest. Of several who have seen the same
+    generation end only the first replays it (C193).
     """
     if instance is None:
         _answer_missing(request, now_us=now_us, into=into)
         return
-    if instance.state not in TERMINAL_STATES:
-        message = f"instance {instance.id} is {instance.state}; only one that has ended can be replayed"
-        _answer(request, "INSTANCE_NOT_TERMINAL", message, now_us=now_us, into=into)
-        return
     body = read_body(request, ReplayBody, now_us=now_us, into=into)
     if body is None:
+        return
+    refusal = _replay_refusal(instance, body)
+    if refusal is not None:
+        _answer(request, refusal[0], refusal[1], now_us=now_us, into=into)
         return
     version = task.version if body.latest and task is not None else instance.task_version
     definition = task.definition if body.latest and task is not None else pinned
@@ -101,6 +107,24 @@ def replay(
         request, instance, body=body, version=version, definition=definition, now_us=now_us, into=into
     )
     _answer(request, "OK", f"generation {instance.generation + 1} begins", now_us=now_us, into=into)
+
+
+def another_generation(instance: Instance, generation: int) -> str:
+    """What is said to somebody who means an older or newer generation than the one that there is."""
+    meanwhile = "has been replayed meanwhile: it " if instance.generation > generation else ""
+    return f"instance {instance.id} {meanwhile}is at generation {instance.generation}, not {generation}"
+
+
+def _replay_refusal(instance: Instance, body: ReplayBody) -> tuple[str, str] | None:
+    """Code and message if the instance, as it is now, is not one to replay."""
+    if body.generation is not None and body.generation != instance.generation:
+        return "VERSION_CONFLICT", another_generation(instance, body.generation)
+    if instance.state not in TERMINAL_STATES:
+        message = f"instance {instance.id} is {instance.state}; only one that has ended can be replayed"
+        return "INSTANCE_NOT_TERMINAL", message
+    if instance.state is State.SUCCESS and not body.force:
+        return "INSTANCE_SUCCEEDED", f"instance {instance.id} ended in success; only by force does it run again"
+    return None
 
 
 def set_flags(

@@ -28,6 +28,7 @@ from ostinato.core.retry.policy_model import (
     RuleAction,
 )
 from ostinato.core.retry.validation import JITTER_HINT, policy_notes, refusal, validate_policy
+from ostinato.errors import UserError
 
 __all__ = [
     "DEFAULT_POLICY",
@@ -217,7 +218,12 @@ def _jitter_echo(jitter: Jitter, factor: float) -> object:
 
 def _duration(value: object, field: str) -> int:
     if not isinstance(value, str | int | float | timedelta):
-        raise refusal(f"{value!r} is not a duration", field, hint="write it as 500ms, 30s, 5m, 1h30m or 7d")
+        raise UserError(
+            "INVALID_DURATION",
+            f"{value!r} is not a duration",
+            field=field,
+            hint="write it as 500ms, 30s, 5m, 1h30m or 7d",
+        )
     return parse_duration(value, field=field)
 
 

@@ -49,7 +49,7 @@ class PlannedFire(NamedTuple):
 
 
 class FirePlan(NamedTuple):
-    """What to do at one look at a trigger; all fires up to now are dealt with by it."""
+    """What to do at one look at a trigger; all fires up to now, or to the end asked for, are dealt with."""
 
     #: Ascending, each scheduled instant once.
     fires: tuple[PlannedFire, ...]
@@ -59,7 +59,7 @@ class FirePlan(NamedTuple):
     missed_last_us: int | None
     #: How many were missed and why none of them is made up; None where one is, or nothing was missed.
     skipped_reason: str | None
-    #: First fire strictly after now; None: no further run.
+    #: First fire strictly after that; None: no further run.
     next_fire_us: int | None
     #: What happened, for the history; empty when nothing was late.
     note: str
@@ -75,17 +75,25 @@ class _Due(NamedTuple):
 
 
 def plan_fires(
-    trigger: Trigger, *, next_fire_us: int, now_us: int, created_us: int, spread_key: str
+    trigger: Trigger,
+    *,
+    next_fire_us: int,
+    now_us: int,
+    created_us: int,
+    spread_key: str,
+    until_us: int | None = None,
 ) -> FirePlan:
     """Plan for a trigger whose stored next fire is `next_fire_us`, at the instant `now_us`.
 
-    Before its time nothing fires and the next fire stays as it is (I4).
+    Before its time nothing fires and the next fire stays as it is (I4). `until_us`: later fires are not this
+    plan's, though they are due; how late those up to it are is still told by now.
     """
-    if now_us < next_fire_us:
+    end_us = now_us if until_us is None else min(now_us, until_us)
+    if end_us < next_fire_us:
         return FirePlan((), 0, None, None, None, next_fire_us, "")
     step = partial(next_fire, trigger, created_us=created_us, spread_key=spread_key)
-    due = _due_fires(trigger, step, first_us=next_fire_us, now_us=now_us)
-    upcoming_us = step(now_us)
+    due = _due_fires(trigger, step, first_us=next_fire_us, now_us=end_us)
+    upcoming_us = step(end_us)
     on_time_limit_us = BUSY_US if due.total == 1 else ON_TIME_US
     on_time = [fire_us for fire_us in due.latest if now_us - fire_us <= on_time_limit_us]
     missed = due.latest[: len(due.latest) - len(on_time)]

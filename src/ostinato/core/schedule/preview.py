@@ -6,7 +6,7 @@ from ostinato.core.instants import to_datetime
 from ostinato.core.schedule.cron_expression import parse_cron
 from ostinato.core.schedule.cron_fires import DstFold, DstGap, next_cron_fire
 from ostinato.core.schedule.zone import load_zone
-from ostinato.errors import UserError
+from ostinato.errors import UserError, restated
 
 COUNT_MAX = 1000
 
@@ -31,7 +31,7 @@ def preview_cron(
         expression = parse_cron(expr)
     except UserError as error:
         # As a trigger's error: the field is one that was given, and the message says which part of it.
-        raise UserError(error.code, error.message, field="expression", hint=error.hint) from None
+        raise restated(error, field="expression") from None
     zone = load_zone(tz)
     shown: list[str] = []
     fire_us = next_cron_fire(expression, zone, start_us, dst_gap=dst_gap, dst_fold=dst_fold)

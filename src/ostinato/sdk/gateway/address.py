@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
-from ostinato.errors import UnavailableError, UserError
-from ostinato.settings_readers import is_loopback
+from ostinato.errors import OstinatoError, UnavailableError, UserError
+from ostinato.settings_readers import is_loopback, sqlite_path
 
 #: Where ``ostinato dev`` and ``ostinato scheduler`` answer unless told otherwise (design section 11).
 DEFAULT_URL = "http://127.0.0.1:8640"
 #: In this order; the second is what the scheduler reads, so that it names a database.
 _VARIABLES = ("OSTINATO_URL", "OSTINATO_DATABASE")
-_SQLITE = "sqlite:///"
 #: Kinds of database that a URL may name; which of them this version has, the store says.
 _DATABASES = frozenset({"sqlite", "memory", "postgresql", "postgres", "mysql", "mariadb"})
+#: What can be wrong with the database that a URL names.
+_DATABASE_CODES = frozenset(
+    {"DATABASE_UNAVAILABLE", "DATABASE_UNUSABLE", "DATABASE_FULL", "SCHEMA_VERSION", "INVALID_SETTING"}
+)
 _HINT = f"write {DEFAULT_URL}, or a database's URL such as sqlite:///shop.db"
 
 
@@ -64,11 +69,11 @@ def require_database(said: SaidUrl) -> None:
 
     Raises ``DATABASE_UNAVAILABLE`` naming the path and the source of the URL.
     """
-    path = Path(said.value.removeprefix(_SQLITE)).absolute()
-    if said.value.startswith(_SQLITE) and not path.exists():
+    path = sqlite_path(said.value)
+    if path is not None and not Path(path).exists():
         raise UnavailableError(
             "DATABASE_UNAVAILABLE",
-            f"there is no database {path}",
+            f"there is no database {Path(path).absolute()}",
             subject=said.value,
             field=said.source,
             hint="name the one of your scheduler, start one there with `ostinato dev` or "
@@ -76,8 +81,21 @@ def require_database(said: SaidUrl) -> None:
         )
 
 
+@contextmanager
+def naming_source(said: SaidUrl) -> Iterator[None]:
+    """Errors of the block about the database name what said its URL, as commands name their setting."""
+    try:
+        yield
+    except OstinatoError as error:
+        if said.source and error.code in _DATABASE_CODES and error.field in ("", "database"):
+            error.field = said.source
+        raise
+
+
 def _said(url: str | None) -> SaidUrl:
     if url is not None:
+        if not isinstance(url, str):
+            raise UserError("INVALID_SETTING", f"{url!r} is not a text", field="url", hint=_HINT)
         return SaidUrl("url", url)
     for variable in _VARIABLES:
         if os.environ.get(variable):

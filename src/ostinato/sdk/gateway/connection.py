@@ -12,7 +12,7 @@ from ostinato.clock import Clock
 from ostinato.control.submit import SubmitRequest
 from ostinato.core.definition import TaskDefinition
 from ostinato.sdk.client import Client
-from ostinato.sdk.gateway.address import SaidUrl, require_database, said_url
+from ostinato.sdk.gateway.address import SaidUrl, naming_source, require_database, said_url
 from ostinato.sdk.gateway.database import DatabaseGateway
 from ostinato.sdk.gateway.protocol import Gateway
 from ostinato.store.batches import ApplyReceipt, SubmitReceipt
@@ -20,6 +20,9 @@ from ostinato.store.protocol import Store
 
 #: Makes an open store on the running loop. The clock is the one that its waits are told in.
 OpenStore: TypeAlias = Callable[[Clock], Awaitable[Store]]
+
+#: Of a store that was handed in and has no URL.
+_UNNAMED = SaidUrl("", "")
 
 
 class Connection:
@@ -80,16 +83,17 @@ class Connection:
     async def _on_database(self, said: SaidUrl, clock: Clock) -> Gateway:
         if not self._makers:
             require_database(said)
-        store = await asyncio.to_thread(_store, said, clock=clock)
-        try:
-            await store.open()
-        except BaseException:
-            await store.close()
-            raise
-        return self._on_store(store, clock)
+        with naming_source(said):
+            store = await asyncio.to_thread(_store, said, clock=clock)
+            try:
+                await store.open()
+            except BaseException:
+                await store.close()
+                raise
+        return self._on_store(store, clock, said=said)
 
-    def _on_store(self, store: Store, clock: Clock) -> Gateway:
-        return DatabaseGateway(store, clock=clock, rng=self._rng, by=self._by)
+    def _on_store(self, store: Store, clock: Clock, *, said: SaidUrl = _UNNAMED) -> Gateway:
+        return DatabaseGateway(store, said, clock=clock, rng=self._rng, by=self._by)
 
 
 # Imported only here: the SDK stays light in a process that never submits.

@@ -13,6 +13,7 @@ from ostinato.control.queries import get_instance
 from ostinato.control.requests import Asker, require_ok
 from ostinato.control.submit import SubmitRequest, submit
 from ostinato.core.definition import TaskDefinition
+from ostinato.sdk.gateway.address import SaidUrl, naming_source
 from ostinato.sdk.gateway.protocol import Glimpse
 from ostinato.store.batches import ApplyReceipt, SubmitReceipt
 from ostinato.store.protocol import Store
@@ -21,20 +22,24 @@ from ostinato.store.protocol import Store
 class DatabaseGateway:
     """Calls control's verbs on an open store, which it closes at its end."""
 
-    def __init__(self, store: Store, *, clock: Clock, rng: Random, by: str) -> None:
-        """`by` is what the history says of requests."""
+    def __init__(self, store: Store, said: SaidUrl, *, clock: Clock, rng: Random, by: str) -> None:
+        """`said` names the database in an error; `by` is what the history says of requests."""
         self._store = store
+        self._said = said
         self._rng = rng
         self._asker = Asker(clock=clock, rng=rng, by=by)
 
     async def apply(self, definitions: Sequence[TaskDefinition]) -> list[ApplyReceipt]:
-        return await apply(self._store, definitions, now_us=await self._store.now_us())
+        with naming_source(self._said):
+            return await apply(self._store, definitions, now_us=await self._store.now_us())
 
     async def submit(self, requests: Sequence[SubmitRequest]) -> list[SubmitReceipt]:
-        return await submit(self._store, requests, now_us=await self._store.now_us(), rng=self._rng)
+        with naming_source(self._said):
+            return await submit(self._store, requests, now_us=await self._store.now_us(), rng=self._rng)
 
     async def look(self, instance_id: str) -> Glimpse:
-        instance = await get_instance(self._store, instance_id)
+        with naming_source(self._said):
+            instance = await get_instance(self._store, instance_id)
         return Glimpse(
             id=instance.id,
             ref=instance.ref,
@@ -45,10 +50,12 @@ class DatabaseGateway:
         )
 
     async def cancel(self, instance_id: str, *, reason: str) -> None:
-        require_ok((await cancel(self._store, [instance_id], asker=self._asker, reason=reason))[0])
+        with naming_source(self._said):
+            require_ok((await cancel(self._store, [instance_id], asker=self._asker, reason=reason))[0])
 
     async def story(self, instance_id: str) -> Story:
-        return await story(self._store, instance_id)
+        with naming_source(self._said):
+            return await story(self._store, instance_id)
 
     async def close(self) -> None:
         await self._store.close()
