@@ -41,6 +41,7 @@ from ostinato.worker.executors.python import build_python_executor
 from ostinato.worker.executors.shell import ShellExecutor
 from ostinato.worker.guardian import Guardian
 from ostinato.worker.guardian_messages import ReportTarget
+from ostinato.worker.process_limits import raise_descriptor_limit
 from ostinato.worker.resources import Resources, find_resources
 from ostinato.worker.spool import Spool
 from ostinato.worker.supervisor import Supervisor
@@ -239,6 +240,7 @@ def require_free(address: Address, *, field: str) -> None:
 
 async def run_scheduler(settings: Settings, *, on_ready: OnReady) -> signal.Signals:
     """A scheduler node until a signal comes; returns it. Raises ``INVALID_SETTING`` for an unusable file."""
+    raise_descriptor_limit()
     clock = SystemClock()
     tls = _node_tls(settings, clock=clock)
     check_before_database(settings, clock=clock)
@@ -261,6 +263,7 @@ async def run_worker(settings: Settings) -> signal.Signals | None:
             "several schedulers are given, and this version has one node per database",
             field=settings.source("scheduler"),
         )
+    raise_descriptor_limit()
     _refuse_open_token(settings)
     tls = _worker_tls(settings)
     signals = StopSignals(asyncio.get_running_loop())

@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
 from random import SystemRandom
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -34,7 +35,7 @@ from ostinato.clock import Clock, SystemClock
 from ostinato.control.document.read import Document
 from ostinato.control.plan import carry_out, plan
 from ostinato.control.requests import Asker
-from ostinato.core.instants import DAY
+from ostinato.core.instants import DAY, SECOND
 from ostinato.dev_sources import (
     AppNotImported,
     ChangedFiles,
@@ -56,12 +57,18 @@ from ostinato.observe.records import Record, ResourceLimits, TaskModuleFailed, W
 from ostinato.settings import Settings
 from ostinato.wire.inprocess import InProcessNetwork
 from ostinato.wire.protocol import WorkerStream, WorkerTransport
+from ostinato.worker.app_probe import PROBE_US_MAX
+from ostinato.worker.process_limits import raise_descriptor_limit
 from ostinato.worker.resources import Resources, find_resources
 from ostinato.worker.supervisor import Supervisor
 from ostinato.worker.task_environment import submitting_to
 
+_Value = TypeVar("_Value")
+
 #: What an old worker runs may go on for as long as it takes.
 _OLD_CODE_US_MAX = 3650 * DAY
+#: Imports that take longer are told.
+_IMPORT_US = 5 * SECOND
 #: Somebody else may apply the same documents at the same moment.
 _APPLY_TRIES_MAX = 3
 
@@ -69,8 +76,12 @@ _APPLY_TRIES_MAX = 3
 class DevTeller(Protocol):
     """Who tells people what becomes of their changes."""
 
-    def reloaded(self, before: Definitions, after: Definitions) -> None:
-        """The tasks as they are now declared, and as they were."""
+    def reloaded(self, before: Definitions, after: Definitions, *, code: bool) -> None:
+        """The tasks as they are now declared, and as they were; whether other code runs now."""
+        ...
+
+    def importing(self, app: str, *, limit_us: int) -> None:
+        """The import of `app` takes longer than imports do; it is given up after `limit_us`."""
         ...
 
     def refused(self, error: OstinatoError, *, tracebacks: Sequence[str]) -> None:
@@ -90,13 +101,14 @@ async def run_dev(
     Raises ``INVALID_APP``, what reading documents raises, ``INVALID_SETTING`` and ``PORT_IN_USE`` before
     there is a database.
     """
+    raise_descriptor_limit()
     clock = SystemClock()
     signals = StopSignals(asyncio.get_running_loop())
     # Before anything is read: what changes from now on is noticed.
     changes = Changes(sources.watches)
     try:
         check_before_database(settings, clock=clock)
-        loading = asyncio.create_task(load(sources))
+        loading = asyncio.create_task(_load(sources, changes, teller=teller, clock=clock))
         if not await _before(loading, signals.first):
             return signals.first.result()
         loaded = loading.result()
@@ -121,6 +133,49 @@ async def run_dev(
     finally:
         await changes.close()
         signals.release()
+
+
+async def _load(sources: DevSources, changes: Changes, *, teller: DevTeller, clock: Clock) -> Loaded:
+    """What there is at the start, begun anew when files change meanwhile, as an import may never end."""
+    while True:
+        async with _slow_import_told(teller, sources.app, clock=clock):
+            loaded = await _unless_changed(load(sources), changes)
+        if loaded is not None:
+            return loaded
+        # Everything is read now, so all that has come is taken over by that.
+        forget_bytecode((await changes.take()).code)
+
+
+async def _unless_changed(work: Coroutine[Any, Any, _Value], changes: Changes) -> _Value | None:
+    """What `work` gives; None if something has changed before that, and then the work has ended too."""
+    working = asyncio.create_task(work)
+    changing = asyncio.create_task(changes.wait())
+    try:
+        await asyncio.wait([working, changing], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        changing.cancel()
+        was_done = working.done()
+        if not was_done:
+            working.cancel()
+            await asyncio.wait([working])
+    return working.result() if was_done else None
+
+
+@asynccontextmanager
+async def _slow_import_told(teller: DevTeller, app: str, *, clock: Clock) -> AsyncIterator[None]:
+    """Whoever waits for an import is told so, as a module that blocks looks like nothing at all."""
+
+    async def tell() -> None:
+        await clock.sleep_until_us(clock.boot_us() + _IMPORT_US)
+        teller.importing(app, limit_us=PROBE_US_MAX)
+
+    telling = asyncio.create_task(tell()) if app else None
+    try:
+        yield
+    finally:
+        if telling is not None:
+            telling.cancel()
+            await asyncio.wait([telling])
 
 
 class _Without:
@@ -245,7 +300,7 @@ class _Dev:
             known = supervisor.known_tasks
             # What was looked at may have changed before this worker's processes have imported it.
             require_imported(known, failed_before=failed_apps(loaded.known))
-            declared_tasks(known, others=loaded.from_documents)
+            declared_tasks(known, others=loaded)
             known.tasks.extend(loaded.python_documents)
 
         supervisor = build_worker(
@@ -300,7 +355,14 @@ class _Dev:
     async def _reload(self, loaded: Loaded, changed: ChangedFiles) -> Loaded:
         """What holds after the change: the new state of affairs, or the old one where that cannot be used."""
         try:
-            wanted = await self._wanted(loaded, changed)
+            async with _slow_import_told(
+                self._teller, self._sources.app if changed.code else "", clock=self._clock
+            ):
+                wanted = await _unless_changed(self._wanted(loaded, changed), self._changes)
+            if wanted is None:
+                # Whatever is there by now is looked at instead, by the next turn.
+                self._changes.put_back(changed)
+                return loaded
             if changed.documents:
                 await self._apply(wanted.documents)
             if changed.code or wanted.python_documents != loaded.python_documents:
@@ -311,16 +373,16 @@ class _Dev:
             tracebacks = error.tracebacks if isinstance(error, AppNotImported) else []
             self._teller.refused(error, tracebacks=tracebacks)
             return loaded
-        self._teller.reloaded(loaded.definitions, wanted.definitions)
+        self._teller.reloaded(loaded.definitions, wanted.definitions, code=bool(changed.code))
         return wanted
 
     async def _wanted(self, loaded: Loaded, changed: ChangedFiles) -> Loaded:
         forget_bytecode(changed.code)
-        read = read_all_documents(self._sources)
+        read = await read_all_documents(self._sources)
         if changed.code:
             return await with_app(read, self._sources.app, failed_before=failed_apps(loaded.known))
         return msgspec.structs.replace(
-            read, known=loaded.known, from_app=declared_tasks(loaded.known, others=read.from_documents)
+            read, known=loaded.known, from_app=declared_tasks(loaded.known, others=read)
         )
 
     async def _apply(self, documents: Sequence[Document]) -> None:
@@ -328,7 +390,8 @@ class _Dev:
         asker = Asker(clock=self._clock, rng=SystemRandom(), by="dev")
         for last in range(_APPLY_TRIES_MAX):
             try:
-                planned = await plan(store, documents, prune=False)
+                # No app that runs here declares one of them, see `declared_tasks`.
+                planned = await plan(store, documents, prune=False, takes_over=True)
                 if not planned.is_empty:
                     await carry_out(store, planned, now_us=await store.now_us(), asker=asker)
             except OstinatoError as error:

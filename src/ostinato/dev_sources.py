@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from importlib.util import cache_from_source
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
 from ostinato.control.apply import validate_definition
 from ostinato.control.document.read import Document
 from ostinato.core.definition import PythonSpec, TaskDefinition, TaskRef, decode_definition
+from ostinato.core.instants import SECOND, format_duration
 from ostinato.errors import UserError
 from ostinato.worker.app_probe import probe_app
 from ostinato.worker.known_tasks import KnownTasks
 
 Definitions = Mapping[TaskRef, TaskDefinition]
+_Value = TypeVar("_Value")
+
+#: Reading of documents that takes longer is given up: it may be of a network that is gone.
+READ_US_MAX = 30 * SECOND
 
 
 class ChangedFiles(msgspec.Struct, frozen=True):
@@ -44,10 +52,20 @@ class Loaded(msgspec.Struct, frozen=True):
     from_documents: dict[TaskRef, TaskDefinition]
     known: KnownTasks
     from_app: dict[TaskRef, TaskDefinition]
+    #: As it was asked for.
+    app: str = ""
 
     @property
     def definitions(self) -> dict[TaskRef, TaskDefinition]:
         return {**self.from_documents, **self.from_app}
+
+    def place_of(self, ref: TaskRef) -> str:
+        """Where the task stands in a document, as ``tasks.yaml:12:5``; empty: in none, or not known."""
+        for document in self.documents:
+            for definition, place in zip(document.definitions, document.places, strict=False):
+                if definition.ref == ref:
+                    return place
+        return ""
 
     @property
     def python_documents(self) -> list[TaskRef]:
@@ -60,11 +78,57 @@ class Loaded(msgspec.Struct, frozen=True):
 
 
 async def load(sources: DevSources) -> Loaded:
-    return await with_app(read_all_documents(sources), sources.app, failed_before=frozenset())
+    return await with_app(await read_all_documents(sources), sources.app, failed_before=frozenset())
 
 
-def read_all_documents(sources: DevSources) -> Loaded:
-    """The documents as they are now, without an app. Raises what is wrong with them."""
+async def read_all_documents(sources: DevSources, *, limit_us: int = READ_US_MAX) -> Loaded:
+    """The documents as they are now, without an app. Raises what is wrong with them.
+
+    That a file can be read at once is not sure, and parsing a large one takes seconds, so it is done aside.
+    """
+    try:
+        async with asyncio.timeout(limit_us / SECOND):
+            return await done_aside(lambda: _read_all(sources))
+    except TimeoutError:
+        raise UserError(
+            "INVALID_DOCUMENT",
+            f"the documents could not be read within {format_duration(limit_us)}",
+            hint="a file system that does not answer, or more tasks than one document should have",
+        ) from None
+
+
+async def done_aside(work: Callable[[], _Value]) -> _Value:
+    """What `work` gives or raises, in a thread that nobody waits for at the end of the process.
+
+    ``asyncio.to_thread`` has a limited number of threads, and its loop cannot end before they have.
+    """
+    loop = asyncio.get_running_loop()
+    result: asyncio.Future[_Value] = loop.create_future()
+
+    def tell(value: _Value | None, error: BaseException | None) -> None:
+        if result.done():
+            return
+        if error is None:
+            result.set_result(value)  # type: ignore[arg-type]
+        else:
+            result.set_exception(error)
+
+    def run() -> None:
+        value: _Value | None = None
+        failure: BaseException | None = None
+        try:
+            value = work()
+        except BaseException as error:  # noqa: BLE001 - raised where it is waited for
+            failure = error
+        # One that has been given up may end after the loop has.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(tell, value, failure)
+
+    threading.Thread(target=run, name="ostinato-aside", daemon=True).start()
+    return await result
+
+
+def _read_all(sources: DevSources) -> Loaded:
     documents = sources.read_documents()
     found: dict[TaskRef, TaskDefinition] = {}
     for document in documents:
@@ -78,16 +142,14 @@ def read_all_documents(sources: DevSources) -> Loaded:
                     field="name",
                 )
             found[definition.ref] = definition
-    return Loaded(documents, found, KnownTasks(), {})
+    return Loaded(documents, found, KnownTasks(), {}, sources.app)
 
 
 async def with_app(loaded: Loaded, app: str, *, failed_before: frozenset[str]) -> Loaded:
     """`loaded` with what the app declares now. Raises ``INVALID_APP`` and what its definitions raise."""
     known = await probe_app(app) if app else KnownTasks()
     require_imported(known, failed_before=failed_before)
-    return msgspec.structs.replace(
-        loaded, known=known, from_app=declared_tasks(known, others=loaded.from_documents)
-    )
+    return msgspec.structs.replace(loaded, known=known, from_app=declared_tasks(known, others=loaded))
 
 
 class AppNotImported(UserError):
@@ -109,19 +171,22 @@ def require_imported(known: KnownTasks, *, failed_before: frozenset[str]) -> Non
         raise AppNotImported(known)
 
 
-def declared_tasks(known: KnownTasks, *, others: Definitions) -> dict[TaskRef, TaskDefinition]:
+def declared_tasks(known: KnownTasks, *, others: Loaded) -> dict[TaskRef, TaskDefinition]:
+    """Tasks of the app. Raises ``INVALID_NAME`` for one that a document of `others` names too."""
     found: dict[TaskRef, TaskDefinition] = {}
     for definition in map(decode_definition, known.declarations):
         validate_definition(definition)
         ref = definition.ref
-        if ref in found or ref in others:
-            where = "by two apps" if ref in found else "by the app and in a document"
+        if ref in found or ref in others.from_documents:
+            app = f"the app {others.app}" if others.app else "the app"
+            where = "by two apps" if ref in found else f"by {app} and in a document"
             raise UserError(
                 "INVALID_NAME",
                 f"task {ref} is declared {where}",
                 subject=str(ref),
                 field="name",
                 hint="give one of them another name",
+                place="" if ref in found else others.place_of(ref),
             )
         found[ref] = definition
     return found
@@ -145,6 +210,12 @@ class Changes:
         except OSError as error:
             self._failure = error
             self._news.set()
+
+    async def wait(self) -> None:
+        """Return once something has come that was not taken; never when watching has failed."""
+        await self._news.wait()
+        if self._failure is not None:
+            await asyncio.get_running_loop().create_future()
 
     async def take(self) -> ChangedFiles:
         """Everything that has come, once something has. Raises ``OSError`` when watching has failed."""

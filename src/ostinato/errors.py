@@ -63,7 +63,9 @@ CODES: dict[str, CodeEntry] = {
         EXIT_BAD_INPUT, "A file or request body is not YAML or JSON of the form that is needed."
     ),
     "BODY_TOO_LARGE": CodeEntry(EXIT_BAD_INPUT, "A request body or file is over the size limit.", 413),
-    "MEDIA_TYPE": CodeEntry(EXIT_BAD_INPUT, "A request body is not sent as application/json.", 415),
+    "MEDIA_TYPE": CodeEntry(
+        EXIT_BAD_INPUT, "A request body is not of a media type that the address takes.", 415
+    ),
     "METHOD_NOT_ALLOWED": CodeEntry(EXIT_BAD_INPUT, "The address does not answer that method.", 405),
     "HOST_REFUSED": CodeEntry(
         EXIT_BAD_INPUT, "The request names a host or comes from a web page that is not this API's.", 403
@@ -95,7 +97,9 @@ CODES: dict[str, CodeEntry] = {
         EXIT_UNREACHABLE, "The database is not there, or did not answer in time."
     ),
     "DATABASE_FULL": CodeEntry(EXIT_UNREACHABLE, "The database's disk is full."),
-    "DATABASE_UNUSABLE": CodeEntry(EXIT_BAD_INPUT, "The database is corrupt, read-only or not Ostinato's."),
+    "DATABASE_UNUSABLE": CodeEntry(
+        EXIT_BAD_INPUT, "The database is corrupt, read-only, gone or not Ostinato's.", http_status=503
+    ),
     "SCHEMA_VERSION": CodeEntry(EXIT_BAD_INPUT, "The database was made by a newer version of Ostinato."),
     "SCHEDULER_UNREACHABLE": CodeEntry(EXIT_UNREACHABLE, "No scheduler answers at the address."),
     "OVERLOADED": CodeEntry(EXIT_UNREACHABLE, "Too many requests are under way; repeat it a little later."),

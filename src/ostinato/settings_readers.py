@@ -14,6 +14,7 @@ from typing import NamedTuple, NoReturn
 
 from ostinato.core.instants import format_duration, parse_duration
 from ostinato.core.names import NAME_LENGTH_MAX, validate_name
+from ostinato.core.url_text import shown_url
 from ostinato.errors import UserError
 
 _PORT_MAX = 65_535
@@ -134,7 +135,7 @@ def read_address(value: object) -> Address:
     text = read_text(value)
     if "://" in text:
         _refuse(
-            f"{text!r} is a URL, not an address",
+            f"{shown_url(text)!r} is a URL, not an address",
             hint=f"write HOST:PORT, without {text.partition('://')[0]}://",
         )
     host, colon, port = text.rpartition(":")
@@ -142,7 +143,10 @@ def read_address(value: object) -> Address:
     host = host[1:-1] if is_bracketed else host
     is_host = _is_ipv6(host) if is_bracketed else bool(host) and _NO_HOST.search(host) is None
     if not colon or not is_host or not (port.isascii() and port.isdigit()) or len(port) > 5:
-        _refuse(f"{value!r} is not an address", hint="write HOST:PORT, such as 127.0.0.1:8640 or [::1]:8640")
+        _refuse(
+            f"{shown_url(text)!r} is not an address",
+            hint="write HOST:PORT, such as 127.0.0.1:8640 or [::1]:8640",
+        )
     if int(port) > _PORT_MAX:
         _refuse(f"{port} is no port", hint=f"ports go from 0 to {_PORT_MAX}")
     return Address(host, int(port))

@@ -56,6 +56,21 @@ async def test_names_of_this_machine_are_answered(rest: Rest, host: str) -> None
         "127.0.0.1.evil.example",
         "localhost@evil.example",
         "10.0.0.1",
+        "localhost#evil",
+        "localhost?evil",
+        "localhost/evil",
+        "localhost\\evil",
+        "localhost:80:80",
+        "localhost:x",
+        "localhost:65536",
+        "localhost:-1",
+        "localhost, localhost",
+        "[::1",
+        "::1",
+        "[localhost]",
+        "[::1%25lo]",
+        "local\thost",
+        "127.1",
         "",
         "[",
     ],
@@ -63,6 +78,16 @@ async def test_names_of_this_machine_are_answered(rest: Rest, host: str) -> None
 async def test_any_other_host_is_refused(rest: Rest, host: str) -> None:
     answer = await rest.get("/version", headers={"host": host})
     assert code_of(answer) == (403, "HOST_REFUSED", "host")
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics"])
+async def test_health_and_metrics_know_their_host_too(rest: Rest, path: str) -> None:
+    for host in ("evil.example:8640", "localhost#evil", ""):
+        assert code_of(await rest.client.get(path, headers={"host": host})) == (403, "HOST_REFUSED", "host")
+    for host in ("127.0.0.1:8640", "[::1]:8640", "localhost"):
+        assert (await rest.client.get(path, headers={"host": host})).status_code == 200
+    # Probes of HTTP/1.0 name no host, which no browser leaves out.
+    assert b" 200 " in (await rest.raw(f"GET {path} HTTP/1.0\r\n\r\n".encode())).split(b"\r\n")[0]
 
 
 async def test_request_without_a_host_is_refused(rest: Rest) -> None:
@@ -180,6 +205,11 @@ async def test_compressed_body_is_refused(rest: Rest) -> None:
         (b'{"submissions": [{"task": "\xff"}]}', (400, "INVALID_DOCUMENT", "")),
         (b'{"submissions": NaN}', (400, "INVALID_VALUE", "submissions")),
         (b"[" * 10_000 + b"]" * 10_000, (400, "INVALID_DOCUMENT", "")),
+        (b'{"submissions": [], "submissions": []}', (400, "INVALID_DOCUMENT", "submissions")),
+        (
+            b'{"submissions": [{"task": "add", "payload": {"a": {"second": 1, "second": 2}}}]}',
+            (400, "INVALID_DOCUMENT", "second"),
+        ),
         (b'{"submission": []}', (400, "INVALID_VALUE", "submission")),
         (b"{}", (400, "INVALID_VALUE", "submissions")),
         (b'{"submissions": {}}', (400, "INVALID_VALUE", "submissions")),
@@ -239,6 +269,22 @@ async def test_bad_submission_names_the_field(
     assert (await rest.get("/instances")).json() == before
 
 
+@pytest.mark.parametrize("body", [b"[" * 100_000, b"[" * 100_000 + b"]" * 100_000, b'{"a":' * 100_000])
+async def test_body_that_is_nested_too_deep_is_called_that(rest: Rest, body: bytes) -> None:
+    for path in ("/namespaces/default/tasks/add", "/apply", "/instances/cancel"):
+        verb = "PUT" if path.endswith("/add") else "POST"
+        answer = await rest.client.request(verb, f"/api/v1{path}", content=body, headers=JSON)
+        assert code_of(answer) == (400, "INVALID_DOCUMENT", "")
+        assert answer.json()["detail"] == "the body is nested too deep"
+
+
+@pytest.mark.parametrize("number", ["1e2", "1.0", "0x10", "+5", " 5", "5 ", "1_0", "٣", "", "five"])
+async def test_number_in_the_query_is_written_as_a_whole_number(rest: Rest, number: str) -> None:
+    for path in ("/instances", "/namespaces/default/tasks"):
+        answer = await rest.get(path, params={"limit": number})
+        assert code_of(answer) == (400, "INVALID_VALUE", "limit")
+
+
 async def test_misspelt_member_comes_with_a_suggestion(rest: Rest) -> None:
     answer = await rest.post(SUBMIT, {"prioriti": 3})
     assert answer.json()["hint"] == "did you mean priority?"
@@ -249,6 +295,23 @@ async def test_body_over_the_limit_is_refused_before_it_is_read(rest: Rest) -> N
     answered = await rest.raw(f"{head}Content-Length: 99999999999\r\n\r\n".encode())
     assert answered.startswith(b"HTTP/1.1 413 ")
     assert b"BODY_TOO_LARGE" in answered
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        (SUBMIT, 413),
+        ("/instances/retry", 413),
+        ("/namespaces/default/instances", 400),
+        ("/apply", 400),
+    ],
+)
+async def test_only_documents_and_many_submissions_may_be_over_a_mebibyte(
+    rest: Rest, path: str, status: int
+) -> None:
+    body = ('{"wrong": "' + "x" * 2_000_000 + '"}').encode()
+    answer = await rest.client.post(f"/api/v1{path}", content=body, headers=JSON)
+    assert (answer.status_code, answer.json()["code"] == "BODY_TOO_LARGE") == (status, status == 413)
 
 
 async def test_body_of_unknown_length_is_cut_off_at_the_limit(rest: Rest) -> None:

@@ -212,6 +212,38 @@ async def test_retry_runs_an_ended_instance_again_and_refuses_another(rest: Rest
     assert (refused.status_code, refused.json()["code"]) == (409, "INSTANCE_NOT_TERMINAL")
 
 
+async def test_c193_retry_that_names_the_generation_runs_once_however_often_it_is_sent(rest: Rest) -> None:
+    ended = await rest.submit("closed")
+    await rest.in_state(ended, "failed")
+    assert (await rest.post(f"/instances/{ended}/retry", {"generation": 1})).status_code == 200
+
+    async def again() -> dict[str, Any] | None:
+        story: dict[str, Any] = (await rest.get(f"/instances/{ended}")).json()
+        return story if (story["generation"], story["state"]) == (2, "failed") else None
+
+    assert (await rest.until(again))["failure_count"] == 1
+    refused = await rest.post(f"/instances/{ended}/retry", {"generation": 1})
+    assert (refused.status_code, refused.json()["code"]) == (409, "VERSION_CONFLICT")
+    assert "replayed meanwhile" in refused.json()["detail"]
+    many = await rest.post("/instances/retry", {"ids": [ended], "generation": 2})
+    assert (many.status_code, many.json()["field"]) == (400, "generation")
+    assert (await rest.get(f"/instances/{ended}")).json()["generation"] == 2
+
+
+async def test_retry_of_a_success_needs_force(rest: Rest) -> None:
+    ended = await rest.submit("add")
+    await rest.in_state(ended, "success")
+    for answer in (
+        await rest.post(f"/instances/{ended}/retry"),
+        await rest.post("/instances/retry", {"ids": [ended]}),
+        await rest.post("/instances/retry", {"filter": {"task": "add", "state": ["success"]}}),
+    ):
+        assert (answer.status_code, answer.json()["code"]) == (409, "INSTANCE_SUCCEEDED")
+        assert '"force": true' in answer.json()["hint"]
+    assert (await rest.get(f"/instances/{ended}")).json()["generation"] == 1
+    assert (await rest.post(f"/instances/{ended}/retry", {"force": True})).status_code == 200
+
+
 async def test_many_are_cancelled_by_id_and_each_is_answered(rest: Rest) -> None:
     waiting, ended = await rest.submit("add", delay="1h"), await rest.submit("closed")
     await rest.in_state(ended, "failed")

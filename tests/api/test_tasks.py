@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from support.rest import Rest
 
+from ostinato.control.plan import Plan, write
+from ostinato.store.batches import ApplyReceipt
+from ostinato.store.protocol import Store
+
+_PUT_PATH = "/namespaces/default/tasks/contested"
 COMMAND = {"shell": {"command": "true"}}
 
 
@@ -115,3 +121,28 @@ async def test_disabled_task_takes_no_submissions(rest: Rest) -> None:
     await rest.post("/namespaces/default/tasks/add/disable")
     answer = await rest.post("/namespaces/default/tasks/add/instances", {})
     assert (answer.status_code, answer.json()["code"]) == (409, "TASK_DISABLED")
+
+
+async def test_task_that_others_delete_at_the_same_moment_is_made_or_a_conflict(
+    rest: Rest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deletions_left = 2
+
+    async def write_then_delete(store: Store, plan: Plan, *, now_us: int) -> list[ApplyReceipt]:
+        nonlocal deletions_left
+        receipts = await write(store, plan, now_us=now_us)
+        if deletions_left:
+            deletions_left -= 1
+            assert (await rest.client.delete(f"/api/v1{_PUT_PATH}")).status_code == 204
+        return receipts
+
+    monkeypatch.setattr("ostinato.api.routes.task_put.write", write_then_delete)
+    made = await rest.put(_PUT_PATH, COMMAND)
+    assert (made.status_code, deletions_left) == (201, 0)
+    deletions_left = 1
+    tag = (await rest.get(_PUT_PATH)).headers["etag"]
+    refused = await rest.put(_PUT_PATH, {"shell": {"command": "false"}}, headers={"if-match": tag})
+    assert (refused.status_code, refused.json()["code"]) == (409, "VERSION_CONFLICT")
+    deletions_left = 100
+    refused = await rest.put(_PUT_PATH, COMMAND)
+    assert (refused.status_code, refused.json()["code"]) == (409, "VERSION_CONFLICT")

@@ -270,7 +270,8 @@ async def test_group_j_every_command_says_what_is_wrong_with_a_database_and_chan
 ) -> None:
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "bad.db"
-    assert (await command("apply", "-f", _job(tmp_path), "--database", "sqlite:///bad.db")).exit_code == 0
+    bad = ["--database", "sqlite:///bad.db"]
+    assert (await command("apply", "--create", "-f", _job(tmp_path), *bad)).exit_code == 0
     harm(file)
     before = file.read_bytes()
     for arguments in (

@@ -239,7 +239,7 @@ async def test_c187_export_written_to_a_file_applies_without_a_change_and_hides_
     assert unseen(written) == []
     (hostile.directory / "evil.yaml").write_text(written, encoding="utf-8")
     await hostile.run("apply", "-f", "evil.yaml", "--diff")
-    await hostile.run("apply", "-f", "evil.yaml", "--database", "sqlite:///other.db")
+    await hostile.run("apply", "--create", "-f", "evil.yaml", "--database", "sqlite:///other.db")
     again = await hostile.run("export", "--task", "evil", "--json", "--database", "sqlite:///other.db")
     assert json.loads(again.stdout) == json.loads(
         (await hostile.run("export", "--task", "evil", "--json")).stdout

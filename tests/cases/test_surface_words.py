@@ -103,7 +103,7 @@ def test_c187_what_a_reload_has_changed_is_told_as_text(capsys: pytest.CaptureFi
     ref = TaskRef("default", "job")
     for in_json in (False, True):
         teller = Teller(in_json=in_json, namespace="default")
-        teller.reloaded({ref: _job("true")}, {ref: _job(HOSTILE)})
+        teller.reloaded({ref: _job("true")}, {ref: _job(HOSTILE)}, code=True)
         teller.refused(
             UserError("INVALID_APP", HOSTILE, field=HOSTILE), tracebacks=[f"Traceback\n  {HOSTILE}\n"]
         )

@@ -66,15 +66,15 @@ def test_apply_makes_the_database_and_the_tasks_and_again_changes_nothing(
     execute: Execute, folder: Path
 ) -> None:
     put(folder / "tasks.yaml", BACKUP)
-    first = execute("apply", "-f", "tasks.yaml")
+    first = execute("apply", "--create", "-f", "tasks.yaml")
     assert (first.returncode, first.stdout) == (0, "created default/backup (version 1)\n"), first.stderr
     assert "made the database ostinato.db" in first.stderr
     assert "no scheduler is running" in first.stderr
     assert "1 task: 1 created" in first.stderr
-    again = execute("apply", "-f", "tasks.yaml")
+    again = execute("apply", "--create", "-f", "tasks.yaml")
     assert (again.returncode, again.stdout) == (0, "unchanged default/backup (version 1)\n")
     put(folder / "tasks.yaml", BACKUP + "    priority: 9\n")
-    changed = execute("apply", "-f", "tasks.yaml", "--json")
+    changed = execute("apply", "--create", "-f", "tasks.yaml", "--json")
     assert changed.returncode == 0, changed.stderr
     (change,) = json.loads(changed.stdout)["changes"]
     assert list(change) == ["namespace", "name", "action", "version", "before", "after"]
@@ -98,7 +98,7 @@ def test_a_folder_is_read_below_in_order_without_hidden_files_and_each_file_once
     ):
         put(folder / path, tasks_text(name))
     (folder / "d" / "link.yaml").symlink_to("a.yaml")
-    result = execute("apply", "-f", "d", "-f", "d/a.yaml", "--json")
+    result = execute("apply", "--create", "-f", "d", "-f", "d/a.yaml", "--json")
     assert result.returncode == 0, result.stderr
     names = [change["name"] for change in json.loads(result.stdout)["changes"]]
     assert names == ["first", "second", "third"]
@@ -108,7 +108,7 @@ def test_standard_input_is_read_for_a_dash(folder: Path, execute: Execute) -> No
     import subprocess
     import sys
 
-    command = [sys.executable, "-m", "ostinato.cli", "apply", "-f", "-"]
+    command = [sys.executable, "-m", "ostinato.cli", "apply", "--create", "-f", "-"]
     kept = {name: value for name, value in os.environ.items() if not name.startswith("OSTINATO_")}
     result = subprocess.run(
         command, cwd=folder, env=kept, input="\ufeff" + BACKUP, capture_output=True, text=True, check=False
@@ -130,7 +130,7 @@ def test_standard_input_is_read_for_a_dash(folder: Path, execute: Execute) -> No
 def test_namespace_is_the_default_of_documents_and_no_override(execute: Execute, folder: Path) -> None:
     put(folder / "none.yaml", tasks_text("a"))
     put(folder / "staging.yaml", tasks_text("b", namespace="staging"))
-    result = execute("apply", "-f", "none.yaml", "-f", "staging.yaml", "--namespace", "staging")
+    result = execute("apply", "--create", "-f", "none.yaml", "-f", "staging.yaml", "--namespace", "staging")
     assert result.returncode == 0, result.stderr
     assert set(versions(folder)) == {"staging/a", "staging/b"}
     put(folder / "default.yaml", tasks_text("c", namespace="default"))
@@ -138,20 +138,22 @@ def test_namespace_is_the_default_of_documents_and_no_override(execute: Execute,
     assert refused.returncode == 2
     assert "default.yaml:2:12: namespace: the document is for default" in refused.stderr
     # A setting is a default for those who say nothing, not a wish for this apply.
-    result = execute("apply", "-f", "none.yaml", "-f", "default.yaml", env={"OSTINATO_NAMESPACE": "team"})
+    result = execute(
+        "apply", "--create", "-f", "none.yaml", "-f", "default.yaml", env={"OSTINATO_NAMESPACE": "team"}
+    )
     assert result.returncode == 0, result.stderr
     assert set(versions(folder)) == {"staging/a", "staging/b", "team/a", "default/c"}
 
 
 def test_example_of_the_shop_applies_and_says_what_would_be_done(execute: Execute, folder: Path) -> None:
     shutil.copytree(ROOT / "examples/shop", folder / "shop")
-    result = execute("apply", "-f", "shop")
+    result = execute("apply", "--create", "-f", "shop")
     assert result.returncode == 0, result.stderr
     assert result.stdout.splitlines() == [
         f"created shop/{name} (version 1)"
         for name in ("backup_orders", "check_checkout", "import_prices", "weekly_report", "announce_report")
     ]
-    assert execute("apply", "-f", "shop", "--diff").returncode == 0
+    assert execute("apply", "--create", "-f", "shop", "--diff").returncode == 0
 
 
 # ── what is refused ───────────────────────────────────────────────────────────────────────────────────
@@ -164,13 +166,13 @@ def test_every_error_of_every_file_is_told_and_nothing_is_written(execute: Execu
     put(folder / "d/b.yaml", "version: 1\ntasks:\n  - name: two\n    shel: {command: x}\n    timeout: soon\n")
     put(folder / "d/c.yaml", "version: 1\ntasks: [\n")
     put(folder / "d/good.yaml", tasks_text("good"))
-    result = execute("apply", "-f", "d")
+    result = execute("apply", "--create", "-f", "d")
     assert (result.returncode, result.stdout) == (2, "")
     for part in ("d/a.yaml:5:", "d/b.yaml:4:", "did you mean shell", "d/b.yaml:5:", "d/c.yaml:"):
         assert part in result.stderr
     assert "Traceback" not in result.stderr
     assert not (folder / "ostinato.db").exists()
-    in_json = told(execute("apply", "-f", "d", "--json").stderr)
+    in_json = told(execute("apply", "--create", "-f", "d", "--json").stderr)
     assert len(in_json["errors"]) >= 4
     assert all(error["place"] for error in in_json["errors"])
 
@@ -178,13 +180,13 @@ def test_every_error_of_every_file_is_told_and_nothing_is_written(execute: Execu
 def test_same_task_in_two_files_names_both_places(execute: Execute, folder: Path) -> None:
     put(folder / "d/a.yaml", tasks_text("other", "same"))
     put(folder / "d/b.yaml", "# a comment\n" + tasks_text("same"))
-    result = execute("apply", "-f", "d")
+    result = execute("apply", "--create", "-f", "d")
     assert result.returncode == 2
     assert "d/b.yaml:4:5: tasks[0].name: task default/same is given twice" in result.stderr
     assert "first at d/a.yaml:5:5" in result.stderr
     assert not (folder / "ostinato.db").exists()
     put(folder / "d/b.yaml", tasks_text("same", namespace="elsewhere"))
-    assert execute("apply", "-f", "d").returncode == 0
+    assert execute("apply", "--create", "-f", "d").returncode == 0
 
 
 def _missing(folder: Path) -> str:
@@ -262,7 +264,7 @@ def test_what_cannot_be_read_is_a_sentence_that_names_the_file(
     execute: Execute, folder: Path, make: Any, code: str, words: str
 ) -> None:
     name = make(folder)
-    result = execute("apply", "-f", name, "--json")
+    result = execute("apply", "--create", "-f", name, "--json")
     assert (result.returncode, result.stdout) == (2, ""), result.stderr
     error = told(result.stderr)
     assert error["code"] == code
@@ -273,7 +275,7 @@ def test_what_cannot_be_read_is_a_sentence_that_names_the_file(
 
 def test_an_empty_path_is_not_this_folder(execute: Execute, folder: Path) -> None:
     put(folder / "tasks.yaml", BACKUP)
-    result = execute("apply", "-f", "", "--json")
+    result = execute("apply", "--create", "-f", "", "--json")
     assert (result.returncode, told(result.stderr)["field"]) == (2, "--file")
 
 
@@ -289,17 +291,37 @@ def test_apply_without_a_file_is_a_wrong_call(execute: Execute) -> None:
 @pytest.mark.parametrize("question", ["--diff", "--dry-run"])
 def test_a_question_never_makes_a_database(execute: Execute, folder: Path, question: str) -> None:
     put(folder / "tasks.yaml", BACKUP)
-    result = execute("apply", "-f", "tasks.yaml", question)
+    result = execute("apply", "--create", "-f", "tasks.yaml", question)
     assert (result.returncode, result.stdout) == (3, "")
     assert "there is no database" in result.stderr
     assert not (folder / "ostinato.db").exists()
 
 
+def test_a_database_is_made_only_where_that_is_asked_for(execute: Execute, folder: Path) -> None:
+    put(folder / "tasks.yaml", BACKUP)
+    refused = execute("apply", "tasks.yaml", "--json")
+    assert (refused.returncode, refused.stdout) == (3, "")
+    error = told(refused.stderr)
+    assert error["code"] == "DATABASE_UNAVAILABLE"
+    assert "--create" in str(error["hint"])
+    assert not (folder / "ostinato.db").exists()
+    made = execute("apply", "tasks.yaml", "--create")
+    assert (made.returncode, made.stdout) == (0, "created default/backup (version 1)\n"), made.stderr
+
+
+def test_paths_are_given_with_or_without_their_option(execute: Execute, folder: Path) -> None:
+    put(folder / "a.yaml", tasks_text("a"))
+    put(folder / "b.yaml", tasks_text("b"))
+    result = execute("apply", "--create", "a.yaml", "-f", "b.yaml")
+    assert result.returncode == 0, result.stderr
+    assert versions(folder) == {"default/a": 1, "default/b": 1}
+
+
 def test_dry_run_says_what_would_be_done_and_writes_nothing(execute: Execute, folder: Path) -> None:
     put(folder / "tasks.yaml", tasks_text("a", "b"))
-    assert execute("apply", "-f", "tasks.yaml").returncode == 0
+    assert execute("apply", "--create", "-f", "tasks.yaml").returncode == 0
     put(folder / "tasks.yaml", tasks_text("b", "c", priority="9"))
-    result = execute("apply", "-f", "tasks.yaml", "--dry-run", "--prune")
+    result = execute("apply", "--create", "-f", "tasks.yaml", "--dry-run", "--prune")
     assert result.returncode == 0, result.stderr
     assert result.stdout.splitlines() == [
         "would change default/b (version 1)",
@@ -314,11 +336,11 @@ def test_diff_shows_the_words_of_the_file_and_ends_with_one_only_for_a_change(
     execute: Execute, folder: Path
 ) -> None:
     put(folder / "tasks.yaml", tasks_text("a", "b", description="old"))
-    assert execute("apply", "-f", "tasks.yaml").returncode == 0
-    same = execute("apply", "-f", "tasks.yaml", "--diff")
+    assert execute("apply", "--create", "-f", "tasks.yaml").returncode == 0
+    same = execute("apply", "--create", "-f", "tasks.yaml", "--diff")
     assert (same.returncode, same.stdout, same.stderr) == (0, "", "")
     put(folder / "tasks.yaml", tasks_text("a", "c", description='"new\\u202e"'))
-    changed = execute("apply", "-f", "tasks.yaml", "--diff")
+    changed = execute("apply", "--create", "-f", "tasks.yaml", "--diff")
     assert changed.returncode == 1, changed.stderr
     lines = changed.stdout.splitlines()
     assert lines[:2] == ["--- default/a (version 1)", "+++ default/a"]
@@ -329,21 +351,23 @@ def test_diff_shows_the_words_of_the_file_and_ends_with_one_only_for_a_change(
     assert "default/b" not in changed.stdout
     assert "\u202e" not in changed.stdout
     assert versions(folder) == {"default/a": 1, "default/b": 1}
-    pruned = execute("apply", "-f", "tasks.yaml", "--diff", "--prune")
+    pruned = execute("apply", "--create", "-f", "tasks.yaml", "--diff", "--prune")
     assert "-name: b" in pruned.stdout.splitlines()
-    in_json = execute("apply", "-f", "tasks.yaml", "--diff", "--json")
+    in_json = execute("apply", "--create", "-f", "tasks.yaml", "--diff", "--json")
     assert in_json.returncode == 1
     assert [change["action"] for change in json.loads(in_json.stdout)["changes"]] == ["change", "create"]
 
 
 def test_colour_is_for_terminals_or_for_those_who_ask(execute: Execute, folder: Path) -> None:
     put(folder / "tasks.yaml", tasks_text("a"))
-    assert execute("apply", "-f", "tasks.yaml").returncode == 0
+    assert execute("apply", "--create", "-f", "tasks.yaml").returncode == 0
     put(folder / "tasks.yaml", tasks_text("a", priority="9"))
-    asked = execute("apply", "-f", "tasks.yaml", "--diff", "--color", "always", env={"NO_COLOR": "1"})
+    asked = execute(
+        "apply", "--create", "-f", "tasks.yaml", "--diff", "--color", "always", env={"NO_COLOR": "1"}
+    )
     assert "\x1b[32m+priority: 9\x1b[0m" in asked.stdout.splitlines()
-    assert "\x1b" not in execute("apply", "-f", "tasks.yaml", "--diff").stdout
-    wrong = execute("apply", "-f", "tasks.yaml", "--diff", "--color", "pink")
+    assert "\x1b" not in execute("apply", "--create", "-f", "tasks.yaml", "--diff").stdout
+    wrong = execute("apply", "--create", "-f", "tasks.yaml", "--diff", "--color", "pink")
     assert (wrong.returncode, wrong.stdout) == (2, "")
 
 
@@ -352,12 +376,12 @@ def test_colour_is_for_terminals_or_for_those_who_ask(execute: Execute, folder: 
 
 def test_what_is_exported_applies_without_a_change(execute: Execute, folder: Path) -> None:
     shutil.copytree(ROOT / "examples/shop", folder / "shop")
-    assert execute("apply", "-f", "shop").returncode == 0
+    assert execute("apply", "--create", "-f", "shop").returncode == 0
     for options, name in (([], "out.yaml"), (["--json"], "out.json")):
         exported = execute("export", "--namespace", "shop", *options)
         assert (exported.returncode, exported.stderr) == (0, "")
         put(folder / name, exported.stdout)
-        same = execute("apply", "-f", name, "--diff", "--prune")
+        same = execute("apply", "--create", "-f", name, "--diff", "--prune")
         assert (same.returncode, same.stdout) == (0, ""), same.stderr
     one = execute("export", "-n", "shop", "--task", "backup_orders", "--json")
     assert [entry["name"] for entry in json.loads(one.stdout)["tasks"]] == ["backup_orders"]
@@ -367,7 +391,7 @@ def test_export_of_what_does_not_exist(execute: Execute, folder: Path) -> None:
     assert execute("export").returncode == 3
     assert not (folder / "ostinato.db").exists()
     put(folder / "tasks.yaml", BACKUP)
-    assert execute("apply", "-f", "tasks.yaml").returncode == 0
+    assert execute("apply", "--create", "-f", "tasks.yaml").returncode == 0
     missing = execute("export", "--task", "bakup", "--json")
     assert (missing.returncode, told(missing.stderr)["code"]) == (5, "TASK_NOT_FOUND")
     nothing = execute("export", "-n", "empty", "--json")

@@ -77,7 +77,7 @@ def test_five_thousand_tasks_in_one_file_take_seconds(tmp_path: Path) -> None:
     (tmp_path / "many.yaml").write_text(document(5_000), encoding="utf-8")
     for outcome in ("created", "unchanged"):
         before = os.times().children_user
-        applying = started(tmp_path, "apply", "-f", "many.yaml")
+        applying = started(tmp_path, "apply", "--create", "-f", "many.yaml")
         shown, complaint = applying.communicate(timeout=PATIENCE_SECONDS)
         assert applying.returncode == 0, complaint
         assert shown.splitlines()[-1] == f"{outcome} default/task_04999 (version 1)"
@@ -88,7 +88,10 @@ def test_five_thousand_tasks_in_one_file_take_seconds(tmp_path: Path) -> None:
 def test_two_applies_at_once_leave_the_whole_of_one_of_them(tmp_path: Path) -> None:
     for name, priority in (("a.yaml", "1"), ("b.yaml", "9")):
         (tmp_path / name).write_text(document(300, priority=priority), encoding="utf-8")
-    running = [started(tmp_path, "apply", "-f", name, "--json") for name in ("a.yaml", "b.yaml", "a.yaml")]
+    running = [
+        started(tmp_path, "apply", "--create", "-f", name, "--json")
+        for name in ("a.yaml", "b.yaml", "a.yaml")
+    ]
     for process in running:
         _, complaint = process.communicate(timeout=PATIENCE_SECONDS)
         # Either it was done, or somebody else was first and nothing of it was.
@@ -105,7 +108,7 @@ def test_two_applies_at_once_leave_the_whole_of_one_of_them(tmp_path: Path) -> N
 
 def test_the_same_apply_from_several_processes_at_once_is_harmless(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(document(50), encoding="utf-8")
-    running = [started(tmp_path, "apply", "-f", "a.yaml") for _ in range(4)]
+    running = [started(tmp_path, "apply", "--create", "-f", "a.yaml") for _ in range(4)]
     for process in running:
         _, complaint = process.communicate(timeout=PATIENCE_SECONDS)
         assert process.returncode == 0, complaint
@@ -117,17 +120,17 @@ def test_an_apply_that_is_killed_has_written_all_or_nothing(tmp_path: Path, writ
     """Killed once the write-ahead log holds some of its transaction; a second apply does it all."""
     (tmp_path / "one.yaml").write_text(document(1, namespace="other"), encoding="utf-8")
     (tmp_path / "many.yaml").write_text(document(2_000), encoding="utf-8")
-    first = started(tmp_path, "apply", "-f", "one.yaml")
+    first = started(tmp_path, "apply", "--create", "-f", "one.yaml")
     first.communicate(timeout=PATIENCE_SECONDS)
     assert first.returncode == 0
     log = tmp_path / "ostinato.db-wal"
-    killed = started(tmp_path, "apply", "-f", "many.yaml")
+    killed = started(tmp_path, "apply", "--create", "-f", "many.yaml")
     until(lambda: killed.poll() is not None or size_of(log) >= written_bytes)
     killed.send_signal(signal.SIGKILL)
     killed.communicate(timeout=PATIENCE_SECONDS)
     count = rows_of(tmp_path, "SELECT count(*) FROM task WHERE namespace = 'default'")[0][0]
     assert count in (0, 2_000)
-    again = started(tmp_path, "apply", "-f", "many.yaml")
+    again = started(tmp_path, "apply", "--create", "-f", "many.yaml")
     _, complaint = again.communicate(timeout=PATIENCE_SECONDS)
     assert again.returncode == 0, complaint
     assert rows_of(tmp_path, "SELECT count(*), max(version) FROM task") == [(2_001, 1)]
@@ -143,16 +146,16 @@ def _write(folder: Path, *names: str) -> None:
 
 def test_prune_without_a_terminal_or_a_yes_writes_nothing(execute: Execute, tmp_path: Path) -> None:
     _write(tmp_path, "a", "b")
-    assert execute("apply", "-f", "tasks.yaml").returncode == 0
+    assert execute("apply", "--create", "-f", "tasks.yaml").returncode == 0
     _write(tmp_path, "b", "c")
-    refused = execute("apply", "-f", "tasks.yaml", "--prune")
+    refused = execute("apply", "--create", "-f", "tasks.yaml", "--prune")
     assert (refused.returncode, refused.stdout) == (2, "")
     assert "default/a" in refused.stderr
     assert "--yes" in refused.stderr
     assert rows_of(tmp_path, "SELECT name FROM task ORDER BY 1") == [("a",), ("b",)]
     # Where nothing would be deleted nobody is asked.
     _write(tmp_path, "a", "b", "c")
-    assert execute("apply", "-f", "tasks.yaml", "--prune").returncode == 0
+    assert execute("apply", "--create", "-f", "tasks.yaml", "--prune").returncode == 0
 
 
 @pytest.mark.parametrize("form", [[], ["--json"]])
@@ -160,9 +163,9 @@ def test_prune_without_a_scheduler_says_what_is_done_and_what_is_recorded(
     execute: Execute, tmp_path: Path, form: list[str]
 ) -> None:
     _write(tmp_path, "a", "b")
-    assert execute("apply", "-f", "tasks.yaml").returncode == 0
+    assert execute("apply", "--create", "-f", "tasks.yaml").returncode == 0
     _write(tmp_path, "b", "c")
-    result = execute("apply", "-f", "tasks.yaml", "--prune", "--yes", *form)
+    result = execute("apply", "--create", "-f", "tasks.yaml", "--prune", "--yes", *form)
     assert result.returncode == 3
     assert "SCHEDULER_UNREACHABLE" in result.stderr
     assert "1 task is not deleted yet" in result.stderr
@@ -178,10 +181,12 @@ def test_prune_asks_at_a_terminal_and_no_means_that_nothing_is_written(
     execute: Execute, tmp_path: Path
 ) -> None:
     _write(tmp_path, "a")
-    assert execute("apply", "-f", "tasks.yaml").returncode == 0
+    assert execute("apply", "--create", "-f", "tasks.yaml").returncode == 0
     _write(tmp_path, "b")
     for answer, status, names in (("n\n", 1, ["a"]), ("\x03", 1, ["a"]), ("y\n", 3, ["a", "b"])):
-        code, shown = _at_a_terminal(tmp_path, "apply", "-f", "tasks.yaml", "--prune", answer=answer)
+        code, shown = _at_a_terminal(
+            tmp_path, "apply", "--create", "-f", "tasks.yaml", "--prune", answer=answer
+        )
         assert "to delete: default/a" in shown
         assert code == status or (answer == "\x03" and code == 130), shown
         assert "Traceback" not in shown
@@ -216,9 +221,9 @@ def _at_a_terminal(folder: Path, *arguments: str, answer: str) -> tuple[int, str
 
 def test_a_diff_at_a_terminal_is_coloured_unless_told_otherwise(execute: Execute, tmp_path: Path) -> None:
     _write(tmp_path, "a")
-    assert execute("apply", "-f", "tasks.yaml").returncode == 0
+    assert execute("apply", "--create", "-f", "tasks.yaml").returncode == 0
     _write(tmp_path, "b")
-    arguments = ("apply", "-f", "tasks.yaml", "--diff")
+    arguments = ("apply", "--create", "-f", "tasks.yaml", "--diff")
     assert "\x1b[32m+name: b\x1b[0m" in _at_a_terminal(tmp_path, *arguments, answer="")[1]
     assert "\x1b" not in _at_a_terminal(tmp_path, *arguments, "--color", "never", answer="")[1]
 
@@ -243,13 +248,13 @@ def test_the_next_fire_is_shown_and_a_prune_leaves_tasks_of_the_app(dev: Dev) ->
         "{name: nightly, shell: {command: 'true'}, triggers: [{cron: '0 2 * * *'}]}",
         "{name: gone, shell: {command: 'true'}}",
     )
-    result = dev.run("apply", "-f", "tasks.yaml")
+    result = dev.run("apply", "--create", "-f", "tasks.yaml")
     assert result.returncode == 0, result.stderr
     line = result.stdout.splitlines()[0]
     assert line.startswith("created default/nightly (version 1), next fire 20")
     assert line.endswith("T02:00:00Z")
     _put(dev, "{name: renamed, shell: {command: 'true'}}")
-    pruned = dev.run("apply", "-f", "tasks.yaml", "--prune", "--yes")
+    pruned = dev.run("apply", "--create", "-f", "tasks.yaml", "--prune", "--yes")
     assert pruned.returncode == 0, pruned.stderr
     assert pruned.stdout.splitlines() == [
         "created default/renamed (version 1)",
@@ -264,11 +269,11 @@ def test_a_running_instance_keeps_its_version_while_its_task_becomes_another(dev
     release = dev.directory / "release"
     waiting = f"while [ ! -e {release} ]; do sleep 0.05; done; echo old"
     _put(dev, f"{{name: edited, shell: {{command: '{waiting}'}}}}")
-    assert dev.run("apply", "-f", "tasks.yaml").returncode == 0
+    assert dev.run("apply", "--create", "-f", "tasks.yaml").returncode == 0
     old = dev.run("task", "trigger", "edited").stdout.strip()
     until(lambda: dev.json("instance", "show", old)["state"] == "running")
     _put(dev, "{name: edited, shell: {command: 'echo new'}}")
-    changed = dev.run("apply", "-f", "tasks.yaml")
+    changed = dev.run("apply", "--create", "-f", "tasks.yaml")
     assert changed.stdout == "changed default/edited (version 2)\n", changed.stderr
     release.touch()
     until(lambda: dev.json("instance", "show", old)["state"] == "success")
@@ -281,14 +286,14 @@ def test_a_running_instance_keeps_its_version_while_its_task_becomes_another(dev
 
 def test_an_export_of_everything_says_what_belongs_to_an_app_and_applies_unchanged(dev: Dev) -> None:
     _put(dev, "{name: of_a_file, shell: {command: 'true'}}")
-    assert dev.run("apply", "-f", "tasks.yaml").returncode == 0
+    assert dev.run("apply", "--create", "-f", "tasks.yaml").returncode == 0
     exported = dev.run("export")
     assert exported.returncode == 0, exported.stderr
     comment = [line.lstrip("# ") for line in exported.stdout.splitlines() if line.startswith("#")]
     assert {"add", "flaky", "closed", "endless", "noisy"} <= set(comment)
     assert "of_a_file" not in comment
     (dev.directory / "all.yaml").write_text(exported.stdout, encoding="utf-8")
-    same = dev.run("apply", "-f", "all.yaml", "--diff")
+    same = dev.run("apply", "--create", "-f", "all.yaml", "--diff")
     assert (same.returncode, same.stdout) == (0, ""), same.stderr
     only = dev.json("export", "--origin", "document")
     assert "add" not in {entry["name"] for entry in only["tasks"]}

@@ -77,6 +77,28 @@ def test_code_that_does_not_import_is_shown_and_the_old_goes_on_until_it_is_repa
         assert _result(dev, "add") == 2
 
 
+def test_what_we_refuse_is_one_sentence_with_its_place_and_other_errors_show_own_files_alone(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "shop.py").write_text(SHOP, encoding="utf-8")
+    with reloading_dev(tmp_path, "shop.py") as dev:
+        wrong = SHOP.replace('"10ms"', '"1"')
+        dev.write("shop.py", wrong)
+        dev.until_complained("not reloaded, what ran before goes on")
+        dev.until_complained(f"({tmp_path / 'shop.py'}, line ")
+        line = next(row for row in dev.complained.splitlines() if "could not be imported" in row)
+        number = wrong[: wrong.index("Retry.fixed")].count("\n") + 1
+        assert f"line {number})" in line
+        assert "UserError" not in dev.complained
+        assert "Traceback" not in dev.complained
+        assert "site-packages" not in dev.complained
+        dev.write("shop.py", SHOP + "\nimport json\n\njson.loads('{')\n")
+        dev.until_complained("JSONDecodeError: Expecting property name")
+        assert "json.loads('{')" in dev.complained
+        assert "raw_decode" not in dev.complained
+        assert "src/ostinato" not in dev.complained
+
+
 def test_same_size_in_the_same_second_is_a_change_too(tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text(SHOP, encoding="utf-8")
     stamp = (tmp_path / "shop.py").stat().st_mtime_ns
@@ -234,7 +256,9 @@ def test_task_of_the_app_and_of_a_document_is_refused_and_nothing_is_left(tmp_pa
     (tmp_path / "tasks.yaml").write_text(TASKS.replace("hello", "add", 1), encoding="utf-8")
     dev = start_dev(tmp_path, "shop.py", "tasks.yaml")
     assert dev.process.wait(60) == 2
-    assert "task default/add is declared by the app and in a document" in dev.complained
+    assert "tasks.yaml:3:5: name: task default/add is declared by the app shop.py and in a document" in (
+        dev.complained
+    )
     assert _left(tmp_path) == {"shop.py", "tasks.yaml"}
 
 
@@ -253,7 +277,7 @@ def _left(directory: Path) -> set[str]:
         ("tasks.yaml", "version: 1\ntasks: [\n", "tasks.yaml:"),
         ("shop.py", "import nosuchmodule\n", "nosuchmodule"),
         ("shop.py", "x = 1\n", "has no App"),
-        ("shop.py", "import os\nos._exit(9)\n", "ended with 9"),
+        ("shop.py", "import os\nos._exit(9)\n", "ended with exit status 9"),
     ],
 )
 def test_app_or_document_that_is_wrong_at_the_start_ends_with_2_and_leaves_nothing(

@@ -19,7 +19,8 @@ from support.certificates import self_signed, signed
 from support.commands import Execute
 from support.dev import Dev, clean_environment, running_dev
 
-from ostinato.doctor.report import Check, run_checks
+from ostinato.doctor.report import Check, prefixed, run_checks
+from ostinato.doctor.services import is_ostinato
 from ostinato.errors import UserError
 
 Findings = list[dict[str, Any]]
@@ -128,7 +129,7 @@ def test_settings_are_shown_with_their_sources_and_without_passwords(tmp_path: P
     told = _found(findings, "settings", "ok")
     assert "namespace is shop (ostinato.toml: namespace)" in told
     assert "data_dir is data (--data-dir)" in told
-    assert "database is postgresql://me:…@db/x (OSTINATO_DATABASE)" in told
+    assert "database is postgresql://me:***@db/x (OSTINATO_DATABASE)" in told
     assert "OSTINATO_DATABASE: postgresql databases are not in this version" in _found(
         findings, "database", "fail"
     )
@@ -164,6 +165,22 @@ def test_damaged_pages_fail(tmp_path: Path) -> None:
         file.seek(size // 2)
         file.write(os.urandom(size - size // 2))
     assert "database" in {row["check"] for row in _doctor(tmp_path, status=1) if row["status"] == "fail"}
+
+
+def test_what_is_wrong_with_the_database_is_told_once_and_by_its_own_check(tmp_path: Path) -> None:
+    path = _make_database(tmp_path)
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        file.seek(size // 2)
+        file.write(b"\xff" * (size - size // 2))
+    findings = _doctor(tmp_path, status=1)
+    failed = [row for row in findings if row["status"] == "fail"]
+    assert [row["check"] for row in failed] == ["database"]
+    assert "see the check of the database" in _found(findings, "scheduler", "warn")
+    assert "see the check of the database" in _found(findings, "workers", "warn")
+    (tmp_path / "ostinato.db").write_bytes(b"\x01" * 5_000)
+    failed = [row for row in _doctor(tmp_path, status=1) if row["status"] == "fail"]
+    assert len(failed) == 1
 
 
 @pytest.mark.parametrize(
@@ -212,6 +229,30 @@ def test_port_that_takes_connections_and_never_answers_does_not_hold_the_report_
     assert f"--bind: {address} is taken by another program" in told
 
 
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        (["/opt/bin/python3.11", "/opt/bin/ostinato", "scheduler"], True),
+        (["/opt/bin/ostinato", "dev", "shop.py"], True),
+        (["python", "-X", "utf8", "-m", "ostinato.cli", "scheduler"], True),
+        (["python", "-m", "ostinato"], True),
+        (["python3", "serve.py"], None),
+        (["vim", "notes", "ostinato"], False),
+        (["nginx: master process"], False),
+        ([""], False),
+    ],
+)
+def test_process_of_ours_is_known_by_its_command_line(command: list[str], expected: bool | None) -> None:
+    assert is_ostinato(command) is expected
+
+
+def test_nobody_is_told_to_end_what_holds_a_port(tmp_path: Path) -> None:
+    with _listener() as address:
+        told = _found(_doctor(tmp_path, "--worker-bind", address, status=1), "ports", "fail")
+    assert "give doctor its options" in told
+    assert "end it" not in told
+
+
 # ── app ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -220,8 +261,8 @@ def test_port_that_takes_connections_and_never_answers_does_not_hold_the_report_
     [
         ("import nosuchmodule\n", "nosuchmodule"),
         ("x = (\n", "was never closed"),
-        ("import os\nos._exit(7)\n", "ended with 7"),
-        ("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n", "ended with -11"),
+        ("import os\nos._exit(7)\n", "ended with exit status 7"),
+        ("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n", "ended with signal SIGSEGV"),
     ],
 )
 def test_app_that_does_not_import_fails_with_the_reason(content: str, words: str, tmp_path: Path) -> None:
@@ -302,6 +343,19 @@ def test_check_that_raises_or_hangs_is_a_failed_line_and_the_others_are_kept() -
         ("fail", "refuses", "--bind: is wrong"),
     ]
     assert found[-1].hint == "write it anew"
+
+
+def test_what_names_itself_is_not_named_twice() -> None:
+    assert prefixed("--bind", "--bind: is wrong") == "--bind: is wrong"
+    assert prefixed("--bind", "is wrong") == "--bind: is wrong"
+    assert prefixed("", "is wrong") == "is wrong"
+
+    def refuses() -> Iterator[tuple[Any, str, str]]:
+        raise UserError("INVALID_APP", "app: there is no file", field="app")
+        yield
+
+    (finding,) = run_checks([Check("app", refuses)])
+    assert finding.what == "app: there is no file"
 
 
 # ── TLS ───────────────────────────────────────────────────────────────────────────────────────────────

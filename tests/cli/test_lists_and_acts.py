@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -134,9 +135,41 @@ def test_retry_by_filter_is_shown_first_and_done_with_yes(talk: Dev) -> None:
     assert talk.json("instance", "show", identity)["generation"] == 1
     refused = talk.run("instance", "retry", "--task", "wide")
     assert refused.returncode == 2
-    assert "--yes" in refused.stderr
+    assert (
+        "of default/wide would be retried; repeat with --yes, there is no terminal to ask at"
+        in refused.stderr
+    )
     done = talk.json("instance", "retry", "--task", "wide", "--yes")
     assert {"instance_id": identity, "code": "OK", "message": "generation 2 begins"} in done
+
+
+def test_success_is_retried_only_by_force(talk: Dev) -> None:
+    identity = _ended(talk, "add")["id"]
+    for arguments in ([identity], ["--task", "add", "--state", "success", "--yes"]):
+        refused = talk.run("instance", "retry", *arguments)
+        assert (refused.returncode, refused.stdout) == (4, "")
+        assert "INSTANCE_SUCCEEDED" in refused.stderr
+        assert "--force" in refused.stderr
+    assert talk.json("instance", "show", identity)["generation"] == 1
+    (done,) = talk.json("instance", "retry", identity, "--force")
+    assert (done["code"], done["message"]) == ("OK", "generation 2 begins")
+
+
+def test_document_that_would_change_a_task_of_the_app_is_refused_with_its_place(
+    talk: Dev, tmp_path: Path
+) -> None:
+    file = tmp_path / "tasks.yaml"
+    file.write_text("version: 1\ntasks:\n  - {name: wide, shell: {command: 'false'}}\n", encoding="utf-8")
+    for option in ("--yes", "--diff", "--dry-run"):
+        refused = talk.run("apply", "-f", str(file), option)
+        assert (refused.returncode, refused.stdout) == (4, ""), option
+        assert "tasks.yaml:3:5: " in refused.stderr
+        assert "TASK_OF_APP" in refused.stderr
+        assert "task default/wide is declared by an app" in refused.stderr
+    exported = talk.run("export").stdout
+    file.write_text(exported, encoding="utf-8")
+    applied = talk.run("apply", "-f", str(file), "--yes").stdout.splitlines()
+    assert {line.split()[0] for line in applied} == {"unchanged"}
 
 
 def test_cancel_by_filter_takes_what_has_not_ended(talk: Dev) -> None:
@@ -187,13 +220,51 @@ def test_unknown_worker_is_not_found_and_ends_with_5(talk: Dev) -> None:
         assert "WORKER_NOT_FOUND" in result.stderr
 
 
+# ── one instance ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_instance_is_found_by_the_beginning_of_its_id_and_as_the_last_one(talk: Dev) -> None:
+    older, newer = _started(talk, "add", "--delay", "1h"), _started(talk, "later", "--delay", "1h")
+    beginning = newer[:20]
+    assert talk.json("instance", "show", beginning)["id"] == newer
+    assert talk.json("instance", "show", "--last")["id"] == newer
+    assert talk.json("instance", "show", "--last", "--task", "add")["id"] == older
+    assert talk.run("instance", "logs", "--last").returncode == 0
+    assert talk.run("instance", "logs", beginning).stderr == "it has written nothing\n"
+    assert talk.run("instance", "cancel", beginning, newer, older[:22]).stdout.splitlines() == [
+        f"{newer} cancelled",
+        f"{older} cancelled",
+    ]
+    assert talk.json("instance", "retry", beginning)[0]["instance_id"] == newer
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "field"),
+    [
+        ([], 2, "ID"),
+        (["01kbd3t4w8", "--last"], 2, "--last"),
+        (["01kbd3t4w8", "--task", "add"], 2, "--task"),
+        (["--last", "--task", "nothing"], 5, "--last"),
+        (["01kbd3"], 5, None),
+        (["zzzzzzzzzz"], 5, None),
+    ],
+)
+def test_instance_that_cannot_be_meant_is_refused(
+    talk: Dev, arguments: list[str], status: int, field: str | None
+) -> None:
+    for verb in ("show", "logs"):
+        result = talk.run("instance", verb, *arguments, "--json")
+        assert result.returncode == status
+        assert json.loads(result.stderr)["error"]["field"] == field
+
+
 # ── trigger ───────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_arguments_come_one_by_one_from_a_file_and_from_stdin(talk: Dev) -> None:
-    assert _ended(talk, "add", "--arg", "first=2", "--arg", "second=3")["result"] == 5
+    assert _ended(talk, "add", "--arg", "first:=2", "--arg", "second:=3")["result"] == 5
     (talk.directory / "payload.json").write_text('{"first": 4}', encoding="utf-8")
-    assert _ended(talk, "add", "--payload", "@payload.json", "--arg", "second=4")["result"] == 8
+    assert _ended(talk, "add", "--payload", "@payload.json", "--arg", "second:=4")["result"] == 8
     piped = subprocess.run(
         talk.command("task", "trigger", "add", "--payload", "-", "--wait", "--json"),
         cwd=talk.directory,
@@ -216,6 +287,8 @@ def test_arguments_come_one_by_one_from_a_file_and_from_stdin(talk: Dev) -> None
         (["--arg", "first"], "INVALID_VALUE", "--arg"),
         (["--arg", "first=1", "--arg", "first=2"], "INVALID_VALUE", "--arg"),
         (["--arg", "third=1"], "INVALID_PAYLOAD", "payload.third"),
+        (["--arg", "first:=soon"], "INVALID_PAYLOAD", "--arg"),
+        (["--arg", ":=1"], "INVALID_VALUE", "--arg"),
         (["--delay", "soon"], "INVALID_DURATION", "delay"),
         (["--at", "2026-01-01"], "INVALID_INSTANT", "at"),
         (["--delay", "1s", "--at", "2026-01-01T00:00:00Z"], "INVALID_VALUE", "at"),

@@ -93,7 +93,7 @@ def test_only_code_of_the_app_is_code(path: str, expected: bool) -> None:
 def test_json_says_the_same_and_errors_have_their_codes(capsys: pytest.CaptureFixture[str]) -> None:
     teller = Teller(in_json=True, namespace="default")
     ref, gone = TaskRef("default", "backup"), TaskRef("default", "gone")
-    teller.reloaded({ref: _shell(), gone: _shell("gone")}, {ref: _shell(timeout="5m")})
+    teller.reloaded({ref: _shell(), gone: _shell("gone")}, {ref: _shell(timeout="5m")}, code=True)
     assert json.loads(capsys.readouterr().out) == {
         "reloaded": {
             "added": [],
@@ -107,10 +107,28 @@ def test_json_says_the_same_and_errors_have_their_codes(capsys: pytest.CaptureFi
     assert told.err.splitlines()[1:] == ["  INVALID_APP: does not import", "  one", "  two"]
 
 
+def test_code_is_said_to_be_new_only_where_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    teller = Teller(in_json=False, namespace="default")
+    declared = {TaskRef("default", "backup"): _shell()}
+    teller.reloaded(declared, declared, code=True)
+    teller.reloaded(declared, declared, code=False)
+    assert capsys.readouterr().out.splitlines() == [
+        "reloaded: code only, every task is declared as before",
+        "reloaded: nothing has changed, every task is declared as before",
+    ]
+
+
+def test_import_that_takes_long_is_told_with_its_limit(capsys: pytest.CaptureFixture[str]) -> None:
+    Teller(in_json=False, namespace="default").importing("shop", limit_us=120_000_000)
+    assert capsys.readouterr().err == "shop is still being imported; that is given up after 2m\n"
+
+
 def test_nothing_that_a_terminal_would_obey_is_written(capsys: pytest.CaptureFixture[str]) -> None:
     teller = Teller(in_json=False, namespace="default")
     ref = TaskRef("default", "backup")
-    teller.reloaded({ref: _shell()}, {ref: msgspec.structs.replace(_shell(), description="\x1b[31mred")})
+    teller.reloaded(
+        {ref: _shell()}, {ref: msgspec.structs.replace(_shell(), description="\x1b[31mred")}, code=True
+    )
     teller.refused(UserError("INVALID_APP", "\x1b[2J"), tracebacks=["\x1b[1m"])
     told = capsys.readouterr()
     assert "\x1b" not in told.out + told.err

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import msgspec
 import pytest
 from support.cluster import ADDRESS, Cluster, value_of
 from support.scripted_worker import HEARTBEAT_US, ScriptedWorker
 
-from ostinato.control.cluster import drain_worker, get_worker, list_nodes, list_partitions, list_workers
+from ostinato.control.cluster import (
+    drain_worker,
+    get_worker,
+    list_nodes,
+    list_partitions,
+    list_workers,
+    silent_nodes,
+    without_past,
+)
 from ostinato.control.requests import Asker
-from ostinato.core.instants import SECOND
+from ostinato.core.instants import HOUR, SECOND
 from ostinato.errors import UnavailableError, UserError
 from ostinato.store.batches import NodeRow, WorkerRow
 from ostinato.store.memory import MemoryStore
@@ -216,5 +226,50 @@ def test_nodes_and_partitions_are_listed_with_their_owner() -> None:
         assert await list_nodes(cluster.store) == []
         assert {shape.owner for shape in await list_partitions(cluster.store)} == {None}
         await cluster.store.close()
+
+    run_virtual(story())
+
+
+def test_silent_node_is_told_from_one_that_renews_itself_and_its_workers_are_unknown() -> None:
+    async def story() -> None:
+        clock = VirtualClock()
+        store = MemoryStore(clock)
+        await store.open()
+        for node in ("n1", "n2"):
+            await store.register_node(NodeRow(node, 0, f"{node}:1", START_US))
+        await store.record_workers(
+            [row("w1"), row("w2", node_id="n2"), row("w3"), row("w3", node_id="n2")], gone_before_us=0
+        )
+
+        async def renew() -> None:
+            while True:
+                await clock.sleep_until_us(clock.boot_us() + SECOND)
+                await store.renew_node("n2")
+
+        renewing = asyncio.create_task(renew())
+        shown = {node.id: node.alive for node in await list_nodes(store, clock=clock)}
+        assert shown == {"n1": False, "n2": True}
+        assert {node.alive for node in await list_nodes(store)} == {None}
+        silent = await silent_nodes(store, clock=clock)
+        assert silent == {"n1"}
+        states = {worker.id: worker.state for worker in await list_workers(store, silent=silent)}
+        assert states == {"w1": "unknown", "w2": "connected", "w3": "connected"}
+        assert (await get_worker(store, "w1", silent=silent)).state == "unknown"
+        renewing.cancel()
+        await asyncio.wait([renewing])
+
+    run_virtual(story())
+
+
+def test_gone_workers_that_nobody_misses_are_left_out() -> None:
+    async def story() -> None:
+        store = await store_of(
+            row("w1", state="gone", seen_us=START_US),
+            row("w2"),
+            row("w3", worker_name="old", state="gone", seen_us=START_US - HOUR - SECOND),
+            row("w4", worker_name="fresh", state="gone", seen_us=START_US - HOUR),
+        )
+        kept = without_past(await list_workers(store), now_us=START_US)
+        assert [worker.id for worker in kept] == ["w2", "w4"]
 
     run_virtual(story())

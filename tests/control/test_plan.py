@@ -247,13 +247,65 @@ def test_order_of_keys_in_maps_is_no_difference() -> None:
     run_virtual(story())
 
 
+def test_c193_a_document_does_not_change_a_task_that_an_app_declares() -> None:
+    """Else either start of the one undoes the other, and which of them holds is chance."""
+
+    async def story() -> None:
+        store = MemoryStore(VirtualClock())
+        await store.apply([task("a"), task("b")], now_us=START_US, origin="app")
+        assert (await plan(store, documents(task("a")), prune=True)).is_empty
+        places = ("tasks.yaml:3:5", "tasks.yaml:5:5")
+        said = [Document("default", [task("new"), task("b", priority=9)], places)]
+        with pytest.raises(ConflictError) as caught:
+            await plan(store, said, prune=False)
+        refused = caught.value
+        assert (refused.code, refused.subject) == ("TASK_OF_APP", "default/b")
+        assert (refused.field, refused.place) == ("tasks[1]", "tasks.yaml:5:5")
+        assert "declare it in the app, or delete the task first" in refused.hint
+        assert [row.ref.name for row in await list_tasks(store, None)] == ["a", "b"]
+        both = documents(task("a", priority=9), task("b", priority=9))
+        with pytest.raises(ConflictError, match="and so are default/b"):
+            await plan(store, both, prune=False)
+        assert (await plan(store, both, prune=False, takes_over=True)).counts()["change"] == 2
+
+    run_virtual(story())
+
+
+def test_c193_an_app_that_takes_a_task_over_after_the_plan_keeps_it() -> None:
+    async def story() -> None:
+        store = MemoryStore(VirtualClock())
+        await applied(store, task("a"))
+        made = await plan(store, documents(task("a", priority=9)), prune=False)
+        # The very same as is stored, so no new version tells of it.
+        await store.apply([task("a")], now_us=START_US, origin="app")
+        with pytest.raises(ConflictError) as caught:
+            await write(store, made, now_us=START_US)
+        assert caught.value.code == "TASK_OF_APP"
+        (row,) = await list_tasks(store, None)
+        assert (row.version, row.origin) == (1, "app")
+
+    run_virtual(story())
+
+
+def test_an_app_takes_over_a_task_of_a_document() -> None:
+    async def story() -> None:
+        store = MemoryStore(VirtualClock())
+        await applied(store, task("a"))
+        await store.apply([task("a", priority=9)], now_us=START_US, origin="app")
+        (row,) = await list_tasks(store, None)
+        assert (row.version, row.origin, row.definition.priority) == (2, "app", 9)
+
+    run_virtual(story())
+
+
 def test_a_task_edited_while_its_instance_runs_keeps_the_version_of_the_instance() -> None:
     """Also from a command to a request: what runs is what it was created as."""
 
     async def story() -> None:
         cluster = Cluster()
         shell = task("t", executor=ShellSpec("true"))
-        await cluster.start(shell)
+        await cluster.start()
+        await _apply_now(cluster, shell)
         identity = await cluster.submit(shell)
         http = task("t", executor=HttpSpec("GET", "http://127.0.0.1:1/"))
         made = await plan(cluster.store, documents(http), prune=False)

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from support.cluster import ADDRESS, Cluster, python_task
 from support.scripted_worker import HEARTBEAT_US, Script, ScriptedWorker
 
 from ostinato.control.cancel import cancel
+from ostinato.control.delete import delete_task
 from ostinato.control.pause import set_task_flag
 from ostinato.control.queries import get_instance, list_instances, list_tasks, task_triggers
-from ostinato.control.replay import replay
+from ostinato.control.replay import replay, replay_matching
 from ostinato.control.requests import Asker, refusal_of, require_ok
 from ostinato.core.definition import Parameter, PythonSpec, TaskRef
 from ostinato.core.instants import MINUTE, SECOND
 from ostinato.core.schedule.trigger import DateTrigger, IntervalTrigger
 from ostinato.core.states import State
-from ostinato.errors import ConflictError, InternalError, UnavailableError, UserError
+from ostinato.errors import ConflictError, InternalError, OstinatoError, UnavailableError, UserError
 from ostinato.store.batches import InstanceFilter, RequestAnswer
 from ostinato.testing.virtual_clock import START_US, run_virtual
 
@@ -66,11 +69,75 @@ def test_an_instance_that_has_ended_is_not_cancelled_but_may_be_replayed() -> No
             require_ok(refused)
         assert caught.value.code == "INSTANCE_TERMINAL"
 
-        answers = await replay(cluster.store, [identity], asker=asker_of(cluster), payload=b'{"n":2}')
+        answers = await replay(
+            cluster.store, [identity], asker=asker_of(cluster), payload=b'{"n":2}', force=True
+        )
         assert answers[0].code == "OK"
         done = await cluster.in_state(identity, State.SUCCESS)
         assert (done.generation, done.result) == (2, b'{"n":2}')
         await worker.disconnect()
+        await cluster.stop()
+
+    run_virtual(story())
+
+
+def test_a_success_is_replayed_only_by_force() -> None:
+    """Nobody runs a payment twice by a slip in the list of failures."""
+
+    async def story() -> None:
+        cluster = Cluster()
+        await cluster.start(TASK)
+        worker = await worker_of(cluster, lambda item: item.payload)
+        identity = await cluster.submit(TASK)
+        await cluster.in_state(identity, State.SUCCESS)
+        asker = asker_of(cluster)
+        with pytest.raises(ConflictError) as caught:
+            await replay(cluster.store, [identity], asker=asker)
+        assert (caught.value.code, caught.value.subject) == ("INSTANCE_SUCCEEDED", identity)
+        assert "--force" in caught.value.hint
+        # The owner says so too: with a key it is asked, as it may have answered before.
+        answers = await replay(cluster.store, [identity], asker=asker, key="page-1")
+        assert answers[0].code == "INSTANCE_SUCCEEDED"
+        assert (await get_instance(cluster.store, identity)).generation == 1
+
+        named = InstanceFilter(namespace=TASK.namespace, states=(State.SUCCESS, State.FAILED))
+        with pytest.raises(ConflictError) as caught:
+            await replay_matching(cluster.store, named, asker=asker, dry_run=True)
+        assert caught.value.code == "INSTANCE_SUCCEEDED"
+        unnamed = InstanceFilter(namespace=TASK.namespace)
+        assert await replay_matching(cluster.store, unnamed, asker=asker, force=True) == []
+        matched = await replay_matching(cluster.store, named, asker=asker, force=True)
+        assert [one.answer and one.answer.code for one in matched] == ["OK"]
+        await worker.disconnect()
+        await cluster.stop()
+
+    run_virtual(story())
+
+
+def test_c193_of_two_who_replay_what_both_have_seen_end_only_one_does() -> None:
+    async def story() -> None:
+        cluster = Cluster()
+        await cluster.start(TASK)
+        identity = await cluster.submit(TASK)
+        await cancel(cluster.store, [identity], asker=asker_of(cluster))
+        twice = await asyncio.gather(
+            *(replay(cluster.store, [identity], asker=asker_of(cluster)) for _ in range(2))
+        )
+        answers = sorted((answer for (answer,) in twice), key=lambda answer: answer.code)
+        assert [answer.code for answer in answers] == ["OK", "VERSION_CONFLICT"]
+        assert "has been replayed meanwhile: it is at generation 2, not 1" in answers[1].message
+        await cancel(cluster.store, [identity], asker=asker_of(cluster))
+        for generation in (1, 3):
+            with pytest.raises(ConflictError) as caught:
+                await replay(cluster.store, [identity], asker=asker_of(cluster), generation=generation)
+            assert (caught.value.code, caught.value.field) == ("VERSION_CONFLICT", "generation")
+        answers = await replay(cluster.store, [identity], asker=asker_of(cluster), generation=2)
+        assert answers[0].code == "OK"
+        assert (await get_instance(cluster.store, identity)).generation == 3
+        for wrong in (0, -1, 10**30):
+            with pytest.raises(UserError) as refused:
+                await replay(cluster.store, [identity], asker=asker_of(cluster), generation=wrong)
+            assert (refused.value.code, refused.value.field) == ("INVALID_VALUE", "generation")
         await cluster.stop()
 
     run_virtual(story())
@@ -240,10 +307,62 @@ def test_an_unknown_instance_is_said_to_be_so(identity: str) -> None:
         cluster = Cluster()
         await cluster.start(TASK)
         known = await cluster.submit(TASK)
-        with pytest.raises(UserError) as caught:
-            await cancel(cluster.store, [known, identity], asker=asker_of(cluster))
-        assert caught.value.code == "INSTANCE_NOT_FOUND"
+        for act in (cancel, replay):
+            with pytest.raises(UserError) as caught:
+                await act(cluster.store, [identity], asker=asker_of(cluster))
+            assert caught.value.code == "INSTANCE_NOT_FOUND"
         assert (await get_instance(cluster.store, known)).state is State.PENDING
+        await cluster.stop()
+
+    run_virtual(story())
+
+
+@pytest.mark.parametrize("identity", ["nosuch", "", "a\0b", "ä", "'; drop table"])
+def test_of_several_instances_an_unknown_one_is_answered_and_the_others_are_carried_out(
+    identity: str,
+) -> None:
+    async def story() -> None:
+        cluster = Cluster()
+        await cluster.start(TASK)
+        known = [await cluster.submit(TASK) for _ in range(2)]
+        named = [known[0], identity, known[1]]
+        answers = await cancel(cluster.store, named, asker=asker_of(cluster))
+        assert [answer.code for answer in answers] == ["OK", "INSTANCE_NOT_FOUND", "OK"]
+        assert answers[1].instance_id == identity
+        again = await replay(cluster.store, named, asker=asker_of(cluster))
+        assert [answer.code for answer in again] == ["OK", "INSTANCE_NOT_FOUND", "OK"]
+        unknown = await cancel(cluster.store, ["nothing", identity], asker=asker_of(cluster))
+        assert [answer.code for answer in unknown] == ["INSTANCE_NOT_FOUND"] * 2
+        await cluster.stop()
+
+    run_virtual(story())
+
+
+def test_of_several_instances_those_of_a_disabled_or_deleted_task_are_answered_by_themselves() -> None:
+    async def story() -> None:
+        cluster = Cluster()
+        tasks = [python_task(name) for name in ("t", "off", "gone", "good")]
+        await cluster.start(*tasks)
+        ids = [await cluster.submit(task) for task in tasks]
+        await cancel(cluster.store, ids, asker=asker_of(cluster))
+        succeeded = await cluster.submit(tasks[0])
+        await worker_of(cluster, lambda item: item.payload)
+        await cluster.in_state(succeeded, State.SUCCESS)
+        await set_task_flag(cluster.store, tasks[1].ref, verb="disable", asker=asker_of(cluster))
+        await delete_task(cluster.store, tasks[2].ref, asker=asker_of(cluster))
+        answers = await replay(cluster.store, [*ids, succeeded], asker=asker_of(cluster))
+        assert [answer.code for answer in answers] == [
+            "OK",
+            "TASK_DISABLED",
+            "TASK_NOT_FOUND",
+            "OK",
+            "INSTANCE_SUCCEEDED",
+        ]
+        assert [answer.instance_id for answer in answers][1:] == [*ids[1:], succeeded]
+        for refused, code in ((ids[1], "TASK_DISABLED"), (ids[2], "TASK_NOT_FOUND")):
+            with pytest.raises(OstinatoError) as caught:
+                await replay(cluster.store, [refused], asker=asker_of(cluster))
+            assert caught.value.code == code
         await cluster.stop()
 
     run_virtual(story())

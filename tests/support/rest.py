@@ -139,7 +139,10 @@ async def running_rest(
     clock, network = SystemClock(), InProcessNetwork()
     store = SqliteStore(str(directory / "rest.db"), clock=clock)
     await store.open()
-    await store.apply(definitions(), now_us=clock.wall_us())
+    in_python = [each for each in definitions() if isinstance(each.executor, PythonSpec)]
+    others = [each for each in definitions() if each not in in_python]
+    await store.apply(in_python, now_us=clock.wall_us(), origin="app")
+    await store.apply(others, now_us=clock.wall_us(), origin="document")
     node = SchedulerNode(
         NodeConfig(),
         store=store,

@@ -328,8 +328,9 @@ def _acts_on_instances() -> Mapping[str, RequestFault]:
         "INVALID_PAYLOAD", "payload", lambda s: s.ended, payload=[1]
     )
     rows["retry with an unknown parameter"] = _retry(
-        "INVALID_PAYLOAD", "payload.frist", lambda s: s.ended_add, payload={"frist": 1}
+        "INVALID_PAYLOAD", "payload.frist", lambda s: s.ended_add, payload={"frist": 1}, force=True
     )
+    rows["retry of what succeeded"] = _retry("INSTANCE_SUCCEEDED", "", lambda s: s.ended_add)
     rows["retry with NaN"] = _retry(
         "INVALID_PAYLOAD", "payload.second", lambda s: s.ended, payload={"second": math.nan}
     )
@@ -389,10 +390,17 @@ def _cancel(code: str, field: str, of: Callable[[Surfaces], str], *, reason: str
 
 
 def _retry(
-    code: str, field: str, of: Callable[[Surfaces], str], *, reason: str = "", payload: Any = None
+    code: str,
+    field: str,
+    of: Callable[[Surfaces], str],
+    *,
+    reason: str = "",
+    payload: Any = None,
+    force: bool = False,
 ) -> RequestFault:
-    body = {"reason": reason, **({} if payload is None else {"payload": payload})}
+    body = {"reason": reason, "force": force, **({} if payload is None else {"payload": payload})}
     options = [] if payload is None else [f"--payload={json.dumps(payload, separators=(',', ':'))}"]
+    options += ["--force"] if force else []
     return RequestFault(
         code,
         field,

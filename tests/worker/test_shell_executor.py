@@ -245,3 +245,29 @@ async def test_many_commands_at_once_each_end_with_their_own_output(tmp_path: Pa
         for number, start in starts.items():
             await sink.end_of(start.assignment.attempt_id)
             assert sink.text_of(start.assignment.attempt_id) == f"{number}\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("echo first >&2; echo 'no prices yet' >&2; echo >&2; exit 7", "; stderr ends with: no prices yet"),
+        ("echo out; exit 7", ""),
+        ("printf 'half\\rwhole' >&2; exit 7", "; stderr ends with: whole"),
+        ("printf 'a\\0b\\n' >&2; exit 7", "; stderr ends with: a\u2400b"),
+        ("head -c 20000 /dev/zero | tr '\\0' x >&2; exit 7", f"; stderr ends with: {'x' * 300}…"),
+    ],
+)
+async def test_failure_says_what_the_command_said_last_and_stays_what_it_is(
+    command: str, message: str, tmp_path: Path
+) -> None:
+    finished, _, _ = await run(tmp_path, ShellSpec(command=command))
+    silent, _, _ = await run(tmp_path, ShellSpec(command="exit 7"))
+    assert finished.failure is not None
+    assert silent.failure is not None
+    assert finished.failure.message == f"the command ended with exit status 7{message}"
+    assert msgspec.structs.replace(finished.failure, message=silent.failure.message) == silent.failure
+
+
+async def test_last_words_of_a_success_are_no_failure(tmp_path: Path) -> None:
+    finished, _, _ = await run(tmp_path, ShellSpec(command="echo warning >&2"))
+    assert finished.failure is None

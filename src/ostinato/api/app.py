@@ -50,7 +50,7 @@ def build_litestar(services: Services) -> Litestar:
 
     def before_request(request: Request[None, None, State]) -> None:
         parameters = known[str(_handler(request).operation_id)]
-        check_query(request.scope["query_string"], single=parameters.single, repeatable=parameters.repeatable)
+        check_query(request.scope["query_string"], parameters)
         for name in parameters.headers:
             if len(request.headers.getall(name, [])) > 1:
                 raise UserError("INVALID_VALUE", "is given more than once", field=name)

@@ -2,9 +2,7 @@
 
 Pure ASGI around the app, so that a refused request costs nothing beyond its headers:
 
-* **Who.** There are no tokens yet, so only this machine is answered. Requests whose ``Host`` is no loopback
-  name come from a page that has rebound its own name (DNS rebinding); those with another ``Origin`` or with
-  ``Sec-Fetch-Site: cross-site`` come from a foreign page (CSRF).
+* **Who.** There are no tokens yet, so only this machine is answered (see ``senders``).
 * **How much.** A body is JSON, not compressed, within its limit and complete in time; it is read here, once.
 * **How long.** A request that is not answered in time ends with 503; one whose client has gone ends at once.
 * **How many.** The node's loop is the scheduler's: a bounded number of requests is under way at once.
@@ -15,23 +13,25 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable
-from urllib.parse import urlsplit
 
 import msgspec
 
 from ostinato.api.addresses import Addresses
 from ostinato.api.asgi import SAFE_HEADERS, Asgi, Message, Receive, Send, answer, answer_problem, header
 from ostinato.api.problem import log_bug, problem_of
+from ostinato.api.senders import require_own_sender
 from ostinato.errors import OstinatoError, UnavailableError, UserError
-from ostinato.settings_readers import is_loopback
 
 MIB = 1_048_576
-_LARGE_BODIES = ("/apply", "/instances")
+#: Documents, and many submissions at once.
+_LARGE_BODIES = re.compile(r"/api/v1/(?:apply|namespaces/[^/]+/instances)", re.ASCII)
 #: Longer than any address with names of the length that is allowed, percent-encoded or not.
 _PATH_LENGTH_MAX = 4_096
-_LOOPBACK_NAMES = frozenset({"localhost.localdomain", "ip6-localhost"})
-_SITES = frozenset({"same-origin", "none"})
-_JSON_TYPE = re.compile(r"application/json\s*(;\s*charset\s*=\s*\"?utf-8\"?\s*)?", re.ASCII | re.IGNORECASE)
+_UTF8 = r"\s*(;\s*charset\s*=\s*\"?utf-8\"?\s*)?"
+_JSON_TYPE = re.compile(rf"application/json{_UTF8}", re.ASCII | re.IGNORECASE)
+_YAML_TYPE = re.compile(rf"(?:application|text)/(?:x-)?yaml{_UTF8}", re.ASCII | re.IGNORECASE)
+#: Where a file of tasks may come as it is.
+_YAML_PATH = "/api/v1/apply"
 #: What is read and thrown away to keep a connection.
 _UNREAD_BYTES_MAX = 65_536
 _CLOSE = {"connection": "close"}
@@ -119,9 +119,11 @@ class Guard:
         """The whole body; None if the client has gone. Raises ``MEDIA_TYPE``, ``BODY_TOO_LARGE`` and more."""
         if scope["method"] not in _WITH_BODY:
             return b""
-        require_json(scope)
+        _require_plain(scope)
+        if not (scope["path"] == _YAML_PATH and is_yaml(scope)):
+            require_json(scope)
         limit_bytes = self._limits.body_bytes_max
-        if str(scope["path"]).endswith(_LARGE_BODIES):
+        if _LARGE_BODIES.fullmatch(str(scope["path"])):
             limit_bytes = self._limits.large_body_bytes_max
         announced = header(scope, b"content-length")
         if announced and announced[0].isdigit() and int(announced[0][:20]) > limit_bytes:
@@ -190,50 +192,27 @@ class Guard:
         )
 
 
-# ── who asks ──────────────────────────────────────────────────────────────────────────────────────────
+# ── the body's type ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def require_own_sender(scope: Message) -> None:
-    """Raise ``HOST_REFUSED`` for a request that a foreign page may have sent; see the module."""
-    hosts = header(scope, b"host")
-    if len(hosts) != 1 or not _is_own_host(hosts[0]):
-        raise _host_refused(
-            f"the host {', '.join(hosts)[:200]!a} is not this machine",
-            "host",
-            hint="ask for localhost or 127.0.0.1, through a tunnel from elsewhere",
-        )
-    for origin in header(scope, b"origin"):
-        if not _is_own_origin(origin, host=hosts[0]):
-            raise _host_refused(f"the page {origin[:200]!a} is not of this API", "origin")
-    for site in header(scope, b"sec-fetch-site"):
-        if site not in _SITES:
-            raise _host_refused("a page of another site has sent the request", "sec-fetch-site")
-
-
-def _is_own_host(host: str) -> bool:
-    try:
-        parts = urlsplit(f"//{host}")
-        name, _ = parts.hostname, parts.port
-    except ValueError:
-        return False
-    if not name or parts.username is not None or parts.path or parts.query:
-        return False
-    return name in _LOOPBACK_NAMES or is_loopback(name)
-
-
-def _is_own_origin(origin: str, *, host: str) -> bool:
-    scheme, separator, named = origin.partition("://")
-    return scheme in ("http", "https") and bool(separator) and named.lower() == host.lower()
+def is_yaml(scope: Message) -> bool:
+    """Whether the body says that it is YAML; the browser asks before a foreign page may send that."""
+    types = header(scope, b"content-type")
+    return len(types) == 1 and _YAML_TYPE.fullmatch(types[0].strip()) is not None
 
 
 def require_json(scope: Message) -> None:
-    """Raise ``MEDIA_TYPE`` for a body that says it is not JSON, or is compressed."""
-    for coding in header(scope, b"content-encoding"):
-        if coding.strip().lower() != "identity":
-            raise _media_type(f"the body is encoded as {coding[:100]!a}", field="content-encoding")
+    """Raise ``MEDIA_TYPE`` for a body that says it is not JSON."""
     types = header(scope, b"content-type")
     if len(types) > 1 or (types and _JSON_TYPE.fullmatch(types[0].strip()) is None):
         raise _media_type(f"the body is {', '.join(types)[:100]!a}")
+
+
+def _require_plain(scope: Message) -> None:
+    """Raise ``MEDIA_TYPE`` for a body that is compressed."""
+    for coding in header(scope, b"content-encoding"):
+        if coding.strip().lower() != "identity":
+            raise _media_type(f"the body is encoded as {coding[:100]!a}", field="content-encoding")
 
 
 async def _read(receive: Receive, *, limit_bytes: int) -> bytes | None:
@@ -282,10 +261,6 @@ def _after_refusal(scope: Message) -> dict[str, str]:
 
 def _allow(methods: frozenset[str]) -> str:
     return ", ".join(sorted(methods))
-
-
-def _host_refused(message: str, field: str, *, hint: str = "") -> UserError:
-    return UserError("HOST_REFUSED", message, field=field, hint=hint)
 
 
 def _media_type(message: str, *, field: str = "content-type") -> UserError:

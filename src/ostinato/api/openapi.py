@@ -96,7 +96,9 @@ def _complete_body(body: dict[str, Any], handler: HTTPRouteHandler) -> None:
     declared = handler.parsed_data_field
     body["required"] = declared is None or not declared.has_default
     if (named := handler.opt.get("body")) is not None:
-        body["content"] = {"application/json": {"schema": {"$ref": _REFERENCE.format(name=named)}}}
+        content = {"schema": {"$ref": _REFERENCE.format(name=named)}}
+        types = ("application/json", *handler.opt.get("also_as", ()))
+        body["content"] = {media_type: content for media_type in types}
         return
     for content in body["content"].values():
         content["schema"] = _without_null(content["schema"])

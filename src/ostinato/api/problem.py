@@ -30,6 +30,7 @@ class Fault(msgspec.Struct, kw_only=True, omit_defaults=True):
     detail: Annotated[str, msgspec.Meta(description="What is wrong.")]
     field: Annotated[str, msgspec.Meta(description="Path of the field, as `tasks[0].retry.interval`.")] = ""
     hint: Annotated[str, msgspec.Meta(description="What to do.")] = ""
+    place: Annotated[str, msgspec.Meta(description="Where in YAML, as `body:12:5`.")] = ""
 
 
 class Problem(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -43,6 +44,7 @@ class Problem(msgspec.Struct, kw_only=True, omit_defaults=True):
     field: Annotated[str, msgspec.Meta(description="Path of the wrong field, parameter or header.")] = ""
     hint: Annotated[str, msgspec.Meta(description="What to do.")] = ""
     subject: Annotated[str, msgspec.Meta(description="The thing that it is about.")] = ""
+    place: Annotated[str, msgspec.Meta(description="Where in YAML: `body`, line, column.")] = ""
     errors: Annotated[list[Fault], msgspec.Meta(description="Every fault, where there are several.")] = []
 
 
@@ -64,6 +66,7 @@ def problem_of(error: BaseException) -> Problem:
         field=_safe(error.field),
         hint=_safe(error.hint),
         subject=_safe(error.subject),
+        place=error.place,
         errors=errors,
     )
 
@@ -87,7 +90,11 @@ def headers_of(problem: Problem) -> dict[str, str]:
 
 def _fault(error: OstinatoError) -> Fault:
     return Fault(
-        code=error.code, detail=_safe(error.message), field=_safe(error.field), hint=_safe(error.hint)
+        code=error.code,
+        detail=_safe(error.message),
+        field=_safe(error.field),
+        hint=_safe(error.hint),
+        place=error.place,
     )
 
 

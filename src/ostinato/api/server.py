@@ -9,14 +9,14 @@ import json
 import socket
 from collections.abc import Callable, Generator, Mapping
 
-import h11
 import uvicorn
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from ostinato.api.asgi import SAFE_HEADERS, Api, Message, Receive, Send, answer, answer_problem, header
-from ostinato.api.problem import PROBLEM_TYPE, encode_problem, problem_of
+from ostinato.api.asgi import Api, Message, Receive, Send, answer, answer_problem, header
+from ostinato.api.connection import KEEP_ALIVE_SECONDS_MAX, Connection, connections_max
+from ostinato.api.problem import problem_of
+from ostinato.api.senders import require_own_host
 from ostinato.errors import ConflictError, UserError
 from ostinato.settings import Address
 
@@ -52,6 +52,7 @@ class NodeApp:
         await answer(scope, send, status=status, body=body, content_type=content_type)
 
     def _answer(self, scope: Message, *, path: str) -> tuple[int, str, bytes]:
+        require_own_host(scope)
         if path not in ("/healthz", "/readyz", "/metrics"):
             raise UserError("ADDRESS_NOT_FOUND", f"there is nothing at {path[:200]!a}")
         if scope["method"] not in ("GET", "HEAD"):
@@ -63,29 +64,6 @@ class NodeApp:
             return 200, "application/json", b'{"status":"ok"}'
         state = dict(self._readiness())
         return 200 if state.get("ready") else 503, "application/json", json.dumps(state, default=str).encode()
-
-
-class _Protocol(H11Protocol):
-    """HTTP/1.1 that answers what is no HTTP as a problem, too."""
-
-    def send_400_response(self, msg: str) -> None:
-        problem = problem_of(
-            UserError("INVALID_VALUE", "the request is not HTTP/1.1, or its head is too long")
-        )
-        body = encode_problem(problem)
-        headers = [
-            *SAFE_HEADERS,
-            (b"content-type", PROBLEM_TYPE.encode()),
-            (b"content-length", str(len(body)).encode()),
-            (b"connection", b"close"),
-        ]
-        for event in (
-            h11.Response(status_code=problem.status, headers=headers, reason=b"Bad Request"),
-            h11.Data(data=body),
-            h11.EndOfMessage(),
-        ):
-            self.transport.write(self.conn.send(event) or b"")
-        self.transport.close()
 
 
 class _Server(uvicorn.Server):
@@ -121,13 +99,14 @@ class ApiServer:
         listener = listen(self._bind, field="--bind")
         config = uvicorn.Config(
             self._app,
-            http=_Protocol,
+            http=type("_Bounded", (Connection,), {"connections_max": connections_max()}),
             lifespan="off",
             ws="none",
             loop="none",
             log_config=None,
             access_log=False,
             server_header=False,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS_MAX,
             timeout_graceful_shutdown=STOP_SECONDS_MAX,
         )
         self._server = _Server(config)

@@ -10,8 +10,10 @@ from ostinato.cli.output import note, safe
 from ostinato.errors import UserError
 
 
-def confirm(what: str, *, yes: bool) -> bool:
-    """Whether `what`, a sentence without its end, may be done; with `yes` nobody is asked.
+def confirm(what: str, *, consequence: str, yes: bool) -> bool:
+    """Whether `what`, a question without its mark, may be done; with `yes` nobody is asked.
+
+    `consequence` says the same as what would happen.
 
     Raises ``INVALID_VALUE`` where there is no terminal to ask at.
     """
@@ -20,9 +22,9 @@ def confirm(what: str, *, yes: bool) -> bool:
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise UserError(
             "INVALID_VALUE",
-            f"{what} is asked for first, and here is no terminal to answer at; nothing was done",
+            f"{consequence}; repeat with --yes, there is no terminal to ask at",
             field="--yes",
-            hint="give --yes to do it without a question",
+            hint="nothing was done",
         )
     typer.echo(f"{safe(what)}? [y/N] ", nl=False, err=True)
     answer = sys.stdin.readline()

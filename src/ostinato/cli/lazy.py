@@ -116,7 +116,7 @@ COMMANDS: dict[str, Lazy] = {
     "export": Lazy("Write the tasks of a namespace as a tasks.yaml.", _export),
     "schema": Lazy("Write the JSON Schema of tasks.yaml, for editors.", _schema),
     "task": Lazy("Tasks: list, show, trigger, pause, resume, disable, enable, delete.", _task),
-    "instance": Lazy("Instances: list, show, logs, retry, cancel.", _instance),
+    "instance": Lazy("Instances, each one run of a task: list, show, logs, retry, cancel.", _instance),
     "node": Lazy("Scheduler nodes: list.", _node),
     "partition": Lazy("Partitions and their owners: list.", _partition),
     "namespace": Lazy("Namespaces that have tasks: list.", _namespace),
@@ -153,4 +153,7 @@ def _built(name: str, found: Callable[..., None] | typer.Typer) -> Any:
         found = single
     command = typer.main.get_command(found)
     command.name = name
+    for each in getattr(command, "commands", {}).values():
+        # A summary that is not given is made by cutting the help off, in the middle of a sentence.
+        each.short_help = (each.help or "").partition("\n\n")[0].replace("\n", " ")
     return command

@@ -51,7 +51,8 @@ class _Root(TyperGroup):
 app = typer.Typer(
     cls=_Root,
     name="ostinato",
-    help="A distributed task scheduler in which every retry is decided in one place.",
+    help="A distributed task scheduler in which every retry is decided in one place.\n\n"
+    "A task says what runs and when; an instance is one run of a task, with all its attempts.",
     no_args_is_help=True,
     # Plain help and messages: they go to pipes, logs and narrow terminals alike, and start faster.
     rich_markup_mode=None,

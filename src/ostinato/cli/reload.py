@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+import stat
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing
 from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,21 +13,25 @@ import msgspec
 import typer
 from watchfiles import Change, awatch
 
-from ostinato.cli.commands.apply_files import SUFFIXES, find_files, read_file
+from ostinato.cli.commands.apply_files import SUFFIXES, find_files, read_regular_file
 from ostinato.cli.output import note, print_json, safe, safe_lines, say
+from ostinato.clock import Clock, SystemClock
 from ostinato.control.document.errors import InvalidDocument
 from ostinato.control.document.read import Document
 from ostinato.control.document.yaml_text import read_yaml
 from ostinato.core.definition import Parameter, TaskDefinition, TaskRef
-from ostinato.core.instants import format_duration
+from ostinato.core.instants import MILLISECOND, format_duration
 from ostinato.core.retry.policy import policy_to_dict
 from ostinato.core.schedule.trigger import describe_trigger
-from ostinato.dev_sources import ChangedFiles
+from ostinato.core.url_text import without_passwords
+from ostinato.dev_sources import ChangedFiles, done_aside
 from ostinato.errors import OstinatoError
 
 #: Changes that follow each other within the step are one, up to the limit: an editor, a checkout.
 _STEP_MS = 100
 _DEBOUNCE_MS = 1_500
+#: So often it is looked at whether the folders are still those that are watched.
+_LOOK_MS = 500
 #: Folders that tools fill, at any depth.
 _IGNORED_FOLDERS = frozenset(
     {"__pycache__", "node_modules", "site-packages", "venv", "build", "dist", "target"}
@@ -50,7 +56,11 @@ def document_reader(names: Sequence[str]) -> Callable[[], list[Document]]:
     """Reads all documents in the files and folders `names` as they are when it is called."""
 
     def read() -> list[Document]:
-        return [document for file in find_files(names) for document in read_yaml(read_file(file), name=file)]
+        return [
+            document
+            for file in find_files(names)
+            for document in read_yaml(read_regular_file(file), name=file)
+        ]
 
     return read
 
@@ -68,7 +78,8 @@ def watches(
     found: list[Callable[[], Changes]] = []
     if code:
         found.append(lambda: _watch_code(_outermost(code), data_dir=data_dir.resolve()))
-    trees = {Path(name).resolve() for name in documents if Path(name).is_dir()}
+    # Not where a link leads now: it may be set anew.
+    trees = {Path(name).absolute() for name in documents if Path(name).is_dir()}
     if trees:
         found.append(lambda: _watch_documents(_outermost(trees), names=None))
     files = [Path(name).absolute() for name in documents if not Path(name).is_dir()]
@@ -106,8 +117,8 @@ async def _watch_code(folders: Sequence[Path], *, data_dir: Path) -> Changes:
     def is_code(_change: Change, path: str) -> bool:
         return is_code_file(Path(path), folders=folders, data_dir=data_dir)
 
-    async for found in awatch(*folders, watch_filter=is_code, step=_STEP_MS, debounce=_DEBOUNCE_MS):
-        yield ChangedFiles(code=frozenset(Path(path) for _, path in found))
+    async for paths in _changed_paths(folders, watch_filter=is_code, is_deep=True):
+        yield ChangedFiles(code=paths)
 
 
 def is_code_file(path: Path, *, folders: Sequence[Path], data_dir: Path) -> bool:
@@ -127,11 +138,80 @@ async def _watch_documents(folders: Sequence[Path] | set[Path], *, names: frozen
             return name in names
         return name == _SWAPPED_LINK or (name.lower().endswith(SUFFIXES) and not name.startswith("."))
 
-    is_deep = names is None
-    async for _ in awatch(
-        *folders, watch_filter=matches, step=_STEP_MS, debounce=_DEBOUNCE_MS, recursive=is_deep
-    ):
+    async for _ in _changed_paths(sorted(folders), watch_filter=matches, is_deep=names is None):
         yield ChangedFiles(documents=True)
+
+
+async def _changed_paths(
+    folders: Sequence[Path], *, watch_filter: Callable[[Change, str], bool], is_deep: bool
+) -> AsyncIterator[frozenset[Path]]:
+    """What has changed in the folders; a folder itself where another is in its place, or none, or one again.
+
+    The kernel watches a folder and not its name: of one that is removed and made anew, as another branch
+    is checked out, it would tell nothing any more.
+    """
+    clock = SystemClock()
+    swapped: frozenset[Path] = frozenset()
+    seen = await done_aside(lambda: _identities(folders))
+    while True:
+        there = [folder for folder in folders if folder in seen]
+        if not there and swapped:
+            yield swapped
+            swapped = frozenset()
+        async for found in _looks(there, clock=clock, watch_filter=watch_filter, is_deep=is_deep):
+            # Told once the new ones are watched, so that nothing comes between reading and watching.
+            if paths := swapped | found:
+                yield paths
+            swapped = frozenset()
+            now = await done_aside(lambda: _identities(folders))
+            if now != seen:
+                swapped = frozenset(folder for folder in folders if now.get(folder) != seen.get(folder))
+                seen = now
+                break
+
+
+async def _looks(
+    folders: Sequence[Path], *, clock: Clock, watch_filter: Callable[[Change, str], bool], is_deep: bool
+) -> AsyncIterator[frozenset[Path]]:
+    """What has changed in the folders, as it comes; nothing at least once in `_LOOK_MS`."""
+    try:
+        async with aclosing(
+            awatch(
+                *folders,
+                watch_filter=watch_filter,
+                step=_STEP_MS,
+                debounce=_DEBOUNCE_MS,
+                recursive=is_deep,
+                rust_timeout=_LOOK_MS,
+                yield_on_timeout=True,
+            )
+            if folders
+            else _nothing(clock)
+        ) as changes:
+            async for found in changes:
+                yield frozenset(Path(path) for _, path in found)
+    except FileNotFoundError:
+        # Gone again since it was looked at.
+        yield frozenset()
+
+
+async def _nothing(clock: Clock) -> AsyncGenerator[set[tuple[Change, str]], None]:
+    while True:
+        await clock.sleep_until_us(clock.boot_us() + _LOOK_MS * MILLISECOND)
+        yield set()
+
+
+def _identities(folders: Sequence[Path]) -> dict[Path, tuple[int, int]]:
+    """What the kernel means by each of the folders that are there."""
+    found = {}
+    for folder in folders:
+        try:
+            status = folder.stat()
+        except OSError:
+            continue
+        if stat.S_ISDIR(status.st_mode):
+            found[folder] = (status.st_dev, status.st_ino)
+    return found
 
 
 # ── telling ───────────────────────────────────────────────────────────────────────────────────────────
@@ -145,11 +225,16 @@ class Teller:
         self._namespace = namespace
 
     def reloaded(
-        self, before: Mapping[TaskRef, TaskDefinition], after: Mapping[TaskRef, TaskDefinition]
+        self,
+        before: Mapping[TaskRef, TaskDefinition],
+        after: Mapping[TaskRef, TaskDefinition],
+        *,
+        code: bool,
     ) -> None:
         added = sorted(after.keys() - before.keys())
         removed = sorted(before.keys() - after.keys())
-        differences = {ref: changed_fields(before[ref], after[ref]) for ref in sorted(before.keys() & after)}
+        both = sorted(ref for ref in before.keys() & after if before[ref] != after[ref])
+        differences = {ref: changed_fields(before[ref], after[ref]) for ref in both}
         changed = {ref: fields for ref, fields in differences.items() if fields}
         if self._in_json:
             print_json(
@@ -163,7 +248,8 @@ class Teller:
             )
             return
         if not (added or removed or changed):
-            say("reloaded: code only, every task is declared as before")
+            what = "reloaded: code only" if code else "reloaded: nothing has changed"
+            say(f"{what}, every task is declared as before")
             return
         lines = [f"reloaded: {len(added)} added, {len(changed)} changed, {len(removed)} no longer declared"]
         lines += [f"  + {self._name(ref)}" for ref in added]
@@ -178,13 +264,16 @@ class Teller:
             lines.append(f"  - {self._name(ref)} stays as it is; {end}")
         say("\n".join(lines))
 
+    def importing(self, app: str, *, limit_us: int) -> None:
+        note(f"{app} is still being imported; that is given up after {format_duration(limit_us)}")
+
     def refused(self, error: OstinatoError, *, tracebacks: Sequence[str]) -> None:
         errors = error.errors if isinstance(error, InvalidDocument) else (error,)
         if self._in_json:
             print_json({"refused": [{"code": each.code, "message": str(each)} for each in errors]})
         lines = [f"{each.code}: {each}" for each in errors]
-        lines += "\n".join(tracebacks).splitlines()
-        shown = "\n".join(f"  {line}" for text in lines for line in text.splitlines())
+        lines += tracebacks
+        shown = "\n".join(f"  {line}" for text in lines for line in text.split("\n"))
         typer.echo(f"not reloaded, what ran before goes on:\n{safe_lines(shown)}", err=True)
 
     def unwatched(self, reason: str) -> None:
@@ -227,7 +316,7 @@ def _words(name: str, value: object) -> Iterator[tuple[str, str]]:
     elif isinstance(value, tuple) and isinstance(value[0], Parameter):
         yield name, ", ".join(item.name if item.required else f"{item.name}?" for item in value)
     elif isinstance(value, str):
-        yield name, value or "none"
+        yield name, without_passwords(value) or "none"
     else:
         yield name, msgspec.json.encode(value).decode()
 

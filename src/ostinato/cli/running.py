@@ -16,6 +16,7 @@ from ostinato.cli.views import instant
 from ostinato.control.queries import task_triggers
 from ostinato.core.instants import MILLISECOND, SECOND
 from ostinato.core.schedule.trigger import describe_trigger
+from ostinato.core.url_text import without_passwords
 from ostinato.errors import UserError
 from ostinato.observe.logs import configure_logging
 from ostinato.settings import Settings, naming_sources
@@ -88,11 +89,17 @@ def announce_scheduler(settings: Settings, *, in_json: bool) -> OnReady:
 
     async def announce(running: Running) -> None:
         if in_json:
-            print_json({"database": settings.database, "workers": running.workers, "api": str(running.api)})
+            print_json(
+                {
+                    "database": without_passwords(settings.database),
+                    "workers": running.workers,
+                    "api": str(running.api),
+                }
+            )
             return
-        say(f"scheduler on database {safe(settings.database)}")
+        say(f"scheduler on database {safe(without_passwords(settings.database))}")
         say(f"workers connect to {running.workers}")
-        say(f"health and metrics on http://{running.api}/metrics")
+        say(f"API, health and metrics on http://{running.api}")
 
     return announce
 
@@ -106,7 +113,7 @@ def announce_dev(settings: Settings, *, shown: str, reloads: bool, in_json: bool
         if in_json:
             print_json(
                 {
-                    "database": settings.database,
+                    "database": without_passwords(settings.database),
                     "api": str(running.api),
                     "tasks": [
                         {"namespace": ref.namespace, "name": ref.name, "next": _next_fire(triggers)}
@@ -116,7 +123,7 @@ def announce_dev(settings: Settings, *, shown: str, reloads: bool, in_json: bool
                 }
             )
             return
-        say(f"{safe(shown)} on database {safe(settings.database)}")
+        say(f"{safe(shown)} on database {safe(without_passwords(settings.database))}")
         print_table(
             ("TASK", "NEXT FIRE", "SCHEDULE"),
             [
@@ -131,7 +138,7 @@ def announce_dev(settings: Settings, *, shown: str, reloads: bool, in_json: bool
         )
         for problem in running.problems:
             complain(problem)
-        say(f"health and metrics on http://{running.api}/metrics")
+        say(f"API, health and metrics on http://{running.api}")
         say(f"{settings.slots} task processes, {settings.async_slots} async slots; Ctrl-C ends them")
         if reloads:
             say("changed files are taken over as they are saved")

@@ -78,6 +78,37 @@ def selection(
     return Selection(task=task, states=tuple(states or ()), key=key, code=code, since=since, until=until)
 
 
+class One(msgspec.Struct, kw_only=True, frozen=True):
+    """Which single instance is meant: by (the beginning of) its id, or the last one, perhaps of a task."""
+
+    instance_id: str | None
+    last: bool
+    task: str | None
+
+    def __post_init__(self) -> None:
+        """Raises ``INVALID_VALUE`` unless exactly one of the ways is taken."""
+        if self.last and self.instance_id is not None:
+            raise UserError("INVALID_VALUE", "give an id or --last, not both", field="--last")
+        if not self.last and self.task is not None:
+            raise UserError("INVALID_VALUE", "goes with --last", field="--task")
+        if not self.last and self.instance_id is None:
+            hint = "give its id, or --last; ostinato instance list shows them"
+            raise UserError("INVALID_VALUE", "an instance is needed", field="ID", hint=hint)
+
+    async def find(self, session: Session) -> str:
+        """Its id. Raises ``INVALID_VALUE`` for an ambiguous one, ``INSTANCE_NOT_FOUND`` if there is none."""
+        from ostinato.control.queries import collect_instances, resolve_ids
+
+        if self.instance_id is not None:
+            return (await resolve_ids(session.store, [self.instance_id]))[0]
+        where = await filter_of(session, Selection(task=self.task))
+        found = (await collect_instances(session.store, where, limit=1)).instances
+        if not found:
+            of = f"of {session.ref(self.task)}" if self.task else f"in namespace {session.settings.namespace}"
+            raise UserError("INSTANCE_NOT_FOUND", f"there is no instance {of}", field="--last")
+        return found[0].id
+
+
 async def filter_of(session: Session, chosen: Selection) -> InstanceFilter:
     """The filter in the session's namespace; "2h ago" counts from the database's time, once.
 

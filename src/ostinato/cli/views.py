@@ -11,6 +11,7 @@ from ostinato.control.shapes.text import instant as instant
 from ostinato.core.definition import HttpSpec, PythonSpec, ShellSpec, TaskRow
 from ostinato.core.instants import SECOND, to_datetime
 from ostinato.core.model import Instance
+from ostinato.core.url_text import without_passwords
 
 if TYPE_CHECKING:
     from ostinato.control.shapes.cluster import NodeShape, PartitionShape, WorkerShape
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 INSTANCE_COLUMNS = ("ID", "TASK", "STATE", "ATTEMPT", "CREATED", "DUE", "FINISHED", "REASON")
 TASK_COLUMNS = ("NAME", "VERSION", "STATUS", "NEXT FIRE", "TIMEOUT", "RUNS")
 WORKER_COLUMNS = ("NAME", "STATE", "RUNNING", "SLOTS", "LABELS", "SEEN", "ID")
-NODE_COLUMNS = ("ID", "ADDRESS", "STARTED", "PARTITIONS", "RENEWALS")
+NODE_COLUMNS = ("ID", "STATE", "ADDRESS", "STARTED", "PARTITIONS", "RENEWALS")
 PARTITION_COLUMNS = ("PARTITION", "OWNER", "EPOCH")
 
 
@@ -83,7 +84,7 @@ def runs(row: TaskRow) -> str:
         case ShellSpec(command=command):
             return "shell " + (command if isinstance(command, str) else " ".join(command))
         case HttpSpec(method=method, url=url):
-            return f"http {method} {url}"
+            return f"http {method} {without_passwords(url)}"
 
 
 def task_lines(row: TaskRow, triggers: Sequence[TriggerRow]) -> Iterator[str]:
@@ -161,7 +162,8 @@ def _pairs(values: dict[str, str] | dict[str, int], sign: str) -> str:
 
 
 def node_cells(node: NodeShape) -> Sequence[object]:
-    return (node.id, node.address, shown_text(node.started), node.partitions, node.renewals)
+    state = "" if node.alive is None else "alive" if node.alive else "silent"
+    return (node.id, state, node.address, shown_text(node.started), node.partitions, node.renewals)
 
 
 def partition_cells(partition: PartitionShape) -> Sequence[object]:

@@ -15,6 +15,7 @@ from ostinato.control.queries import get_instance, read_output
 from ostinato.core.instants import MILLISECOND
 from ostinato.core.model import HistoryKind
 from ostinato.core.states import TERMINAL_STATES, State
+from ostinato.core.url_text import without_passwords
 from ostinato.errors import EXIT_FAILED
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def follow_to_end(settings: Settings, instance_id: str, *, in_json: bool) -> Non
 def _database_option(settings: Settings) -> str:
     """What another command needs to find the same database, if it was named in this one."""
     given = settings.sources.get("database", "").startswith("--")
-    return f" --database {settings.database}" if given else ""
+    return f" --database {without_passwords(settings.database)}" if given else ""
 
 
 class _Wait:
@@ -113,7 +114,7 @@ class _Wait:
         """Keep the newest line with something on it of what the instance wrote since."""
         async for chunk in read_output(self._session.store, self._instance_id, after=self._output_after):
             self._output_after = (chunk.attempt, chunk.sequence)
-            written = [line for line in chunk.text.splitlines() if line.strip()]
+            written = [line for line in chunk.text.split("\n") if line.strip()]
             self._newest_words = written[-1] if written else self._newest_words
 
     async def _in_json(self, instance: Instance) -> object:

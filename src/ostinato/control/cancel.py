@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ostinato.control.matching import MATCH_DEFAULT, Matched, ask_about, find_matching
-from ostinato.control.queries import get_instances
-from ostinato.control.requests import Asker, ask, request_about, validate_reason
+from ostinato.control.names import instance_not_found
+from ostinato.control.queries import find_instances
+from ostinato.control.requests import Asker, request_about, validate_reason
+from ostinato.control.several import ask_each, refused_each
 from ostinato.core.model import Instance
 from ostinato.core.states import LIVE_STATES, State
+from ostinato.errors import OstinatoError
 from ostinato.store.batches import InstanceFilter, Request, RequestAnswer
 from ostinato.store.protocol import Store
 
@@ -23,17 +26,20 @@ async def cancel(
 
     What waits is ``cancelled`` at once; what runs is asked to end and becomes ``cancelled`` when its attempt
     has: the answer's message says which. One that was cancelled before is answered ``OK``; one that ended
-    otherwise ``INSTANCE_TERMINAL``. Raises ``INSTANCE_NOT_FOUND`` before anything is asked, and as `ask`.
-    Source: design section 11, Cancel.
+    otherwise ``INSTANCE_TERMINAL``; an unknown one among several ``INSTANCE_NOT_FOUND``, which is raised
+    where only one id is given. Raises as `ask`. Source: design section 11, Cancel.
     """
     validate_reason(reason)
-    instances = await get_instances(store, instance_ids)
-    created_us = await store.now_us()
-    requests = [
-        request_about(instance, "cancel", asker=asker, created_us=created_us, body={"reason": reason})
-        for instance in instances
-    ]
-    return await ask(store, requests, asker=asker)
+    instances = await find_instances(store, instance_ids)
+
+    def why_not(instance_id: str, instance: Instance | None) -> OstinatoError | None:
+        return instance_not_found(instance_id) if instance is None else None
+
+    def make(instance: Instance, created_us: int) -> Request:
+        return request_about(instance, "cancel", asker=asker, created_us=created_us, body={"reason": reason})
+
+    refused = refused_each(instances, instance_ids, why_not=why_not)
+    return await ask_each(store, instances, instance_ids, refused=refused, make=make, asker=asker)
 
 
 async def cancel_matching(

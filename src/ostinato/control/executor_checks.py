@@ -11,6 +11,7 @@ from ostinato.control.checks import Check, invalid, refuse_nul, refusing
 from ostinato.control.names import validate_text
 from ostinato.core.definition import ExecutorSpec, HttpSpec, Parameter, PythonSpec, ShellSpec
 from ostinato.core.instants import DURATION_MAX_US, MILLISECOND, validate_duration
+from ostinato.core.url_text import shown_url
 
 COMMAND_LENGTH_MAX = 100_000
 
@@ -91,16 +92,21 @@ def _validate_statuses(statuses: Sequence[str]) -> None:
 def _validate_address(url: str) -> None:
     validate_text(url, field="http.url")
     if not url.startswith(("http://", "https://")) or any(map(str.isspace, url)):
-        raise invalid(f"{url!r} is not an http:// or https:// address", "http.url")
+        raise invalid(f"{shown_url(url)!r} is not an http:// or https:// address", "http.url")
     try:
         parts = urlsplit(url)
         port = parts.port
     except ValueError as error:
-        raise invalid(f"{url!r} is not an address: {error}", "http.url") from None
+        raise invalid(f"{shown_url(url)!r} is not an address{_why(error, url)}", "http.url") from None
     if not parts.hostname:
-        raise invalid(f"{url!r} names no host", "http.url")
+        raise invalid(f"{shown_url(url)!r} names no host", "http.url")
     if port == 0:
-        raise invalid(f"{url!r} names port 0, which nobody can listen on", "http.url")
+        raise invalid(f"{shown_url(url)!r} names port 0, which nobody can listen on", "http.url")
+
+
+def _why(error: ValueError, url: str) -> str:
+    """What the parser says; nothing where it quotes a part that may hold a password."""
+    return "" if "@" in url else f": {error}"
 
 
 def _header_checks(headers: Mapping[str, str]) -> Iterator[Check]:

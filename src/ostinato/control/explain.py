@@ -166,7 +166,9 @@ async def _with_error_output(store: Store, told: Story) -> Story:
         async for chunk in read_output(store, told.id, after=(newest.number, -1))
         if chunk.stream == "stderr" and chunk.attempt == newest.number
     ]
-    last = tuple("".join(written).splitlines()[-_ERROR_LINES_MAX:])
+    # At line feeds alone: what else ends a line for Python is part of what was written.
+    lines = "".join(written).removesuffix("\n").split("\n")
+    last = tuple(line.removesuffix("\r") for line in lines[-_ERROR_LINES_MAX:] if written)
     newest = msgspec.structs.replace(newest, error_output=last)
     return msgspec.structs.replace(told, attempts=[*told.attempts[:-1], newest])
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from typing import Any, Literal, TypeAlias
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import msgspec
 
@@ -22,6 +22,7 @@ from ostinato.control.document.write import task_document
 from ostinato.control.queries import list_tasks
 from ostinato.control.requests import Asker
 from ostinato.core.definition import (
+    Origin,
     TaskDefinition,
     TaskRef,
     TaskRow,
@@ -35,10 +36,13 @@ from ostinato.store.protocol import Store
 Action: TypeAlias = Literal["create", "change", "unchanged", "delete"]
 
 #: What an outcome was, once carried out; a conflict is raised, never shown.
+_Value = TypeVar("_Value")
 _ACTIONS: dict[str, Action] = {"created": "create", "changed": "change", "unchanged": "unchanged"}
 
 _READ_AT_ONCE = 1_000
 _DELETE_AT_ONCE = 50
+#: Of more tasks the comparison is no matter of milliseconds.
+_AT_ONCE_MAX = 1_000
 _NAMED_MAX = 5
 #: Somebody who applies the same again and again at the same time is no reason to go on for ever.
 _TRIES_MAX = 5
@@ -53,6 +57,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     version: int
     #: What is there; None for a task that does not exist.
     stored: TaskDefinition | None = None
+    #: Who has declared what is there.
+    stored_origin: Origin | None = None
     #: What is stored instead; None for a deletion.
     definition: TaskDefinition | None = None
 
@@ -105,16 +111,24 @@ class ChangeShape(msgspec.Struct, kw_only=True):
     after: dict[str, Any] | None
 
 
-async def plan(store: Store, documents: Sequence[Document], *, prune: bool) -> Plan:
+async def plan(store: Store, documents: Sequence[Document], *, prune: bool, takes_over: bool = False) -> Plan:
     """Compare `documents` with what is stored; writes nothing.
 
     `prune` also deletes, in the namespaces of the documents, the tasks that an apply of a document has made
-    and that no document names now; never those of an app. Raises as ``validate_definition``, and
-    ``InvalidDocument`` if a task is given twice.
+    and that no document names now; never those of an app. Raises as ``validate_definition``,
+    ``InvalidDocument`` if a task is given twice, and ``TASK_OF_APP`` if a document would change a task that
+    an app has declared, unless it `takes_over`.
     """
-    definitions = _definitions(documents)
+    definitions = await _aside(lambda: _definitions(documents), documents)
     stored = await _stored(store, [definition.ref for definition in definitions])
-    changes = [_change(definition, stored.get(definition.ref)) for definition in definitions]
+    changes = await _aside(
+        lambda: [_change(definition, stored.get(definition.ref)) for definition in definitions], documents
+    )
+    if not takes_over:
+        _refuse_of_apps(
+            [change.ref for change in changes if change.action == "change" and change.stored_origin == "app"],
+            documents,
+        )
     if prune:
         named = {definition.ref for definition in definitions}
         for namespace in sorted({document.namespace for document in documents}):
@@ -138,9 +152,11 @@ async def write(store: Store, plan: Plan, *, now_us: int) -> list[ApplyReceipt]:
     """Create and change tasks, all or none, if each still has the version that the plan was made for.
 
     A task that somebody else has meanwhile made just as wanted is no conflict, nor is one to be deleted that
-    is gone. Raises ``VERSION_CONFLICT`` naming the tasks that have changed.
+    is gone. Raises ``VERSION_CONFLICT`` naming the tasks that have changed, ``TASK_OF_APP`` if an app has
+    taken one over since.
     """
     await _require_deletable(store, plan.deletions)
+    await _require_still_free(store, [change for change in plan.changes if change.action == "change"])
     wanted = {change.ref: change.definition for change in plan.changes if change.definition is not None}
     expected = {change.ref: change.version for change in plan.writes}
     if not wanted:
@@ -202,6 +218,13 @@ def change_shapes(plan: Plan, receipts: Iterable[ApplyReceipt] = ()) -> list[Cha
     ]
 
 
+async def _aside(work: Callable[[], _Value], documents: Sequence[Document]) -> _Value:
+    """What `work` gives; of many tasks in a thread, as whoever else is on the loop would wait for seconds."""
+    if sum(len(document.definitions) for document in documents) <= _AT_ONCE_MAX:
+        return work()
+    return await asyncio.to_thread(work)
+
+
 def _definitions(documents: Sequence[Document]) -> list[TaskDefinition]:
     """All of them, each checked and given once."""
     refuse_repeats(documents)
@@ -226,12 +249,15 @@ def _change(definition: TaskDefinition, row: TaskRow | None) -> Change:
         action="unchanged" if _is_same(definition, row.definition) else "change",
         version=row.version,
         stored=row.definition,
+        stored_origin=row.origin,
         definition=definition,
     )
 
 
 def _deletion(row: TaskRow) -> Change:
-    return Change(ref=row.ref, action="delete", version=row.version, stored=row.definition)
+    return Change(
+        ref=row.ref, action="delete", version=row.version, stored=row.definition, stored_origin=row.origin
+    )
 
 
 def _entry(definition: TaskDefinition) -> dict[str, Any]:
@@ -250,6 +276,43 @@ async def _require_deletable(store: Store, deletions: Sequence[Change]) -> None:
     changed = [ref for ref, version in expected.items() if rows[ref].version != version]
     if changed:
         raise _conflict(changed, rows, expected=expected)
+
+
+async def _require_still_free(store: Store, changes: Sequence[Change]) -> None:
+    """An app may have declared the very same since, which makes no new version."""
+    free = [change.ref for change in changes if change.stored_origin != "app"]
+    rows = await _stored(store, free)
+    _refuse_of_apps([ref for ref in free if ref in rows and rows[ref].origin == "app"], ())
+
+
+def _refuse_of_apps(refs: Sequence[TaskRef], documents: Sequence[Document]) -> None:
+    """Raise ``TASK_OF_APP`` unless `refs` is empty: the app's next start would undo what is applied."""
+    if not refs:
+        return
+    others = f", and so are {_named(refs[1:])}" if len(refs) > 1 else ""
+    field, place = _where(refs[0], documents)
+    raise ConflictError(
+        "TASK_OF_APP",
+        f"task {refs[0]} is declared by an app{others}; a document does not change it, nothing was written",
+        subject=str(refs[0]),
+        field=field,
+        hint="declare it in the app, or delete the task first, or give this one another name",
+        place=place,
+    )
+
+
+def _where(ref: TaskRef, documents: Sequence[Document]) -> tuple[str, str]:
+    """Field and place of a task in its document; empty where it stands in none."""
+    for document in documents:
+        for index, definition in enumerate(document.definitions):
+            if definition.ref == ref and document.places:
+                return f"tasks[{index}]", document.places[index]
+    return "", ""
+
+
+def _named(refs: Sequence[TaskRef]) -> str:
+    more = f" and {len(refs) - _NAMED_MAX} more" if len(refs) > _NAMED_MAX else ""
+    return ", ".join(map(str, refs[:_NAMED_MAX])) + more
 
 
 async def _delete_one(store: Store, ref: TaskRef, *, asker: Asker) -> OstinatoError | None:

@@ -12,9 +12,15 @@ from ostinato.core.instants import MILLISECOND, SECOND
 from ostinato.core.model import HistoryRow, Instance, OutputChunk
 from ostinato.errors import UserError
 from ostinato.store.batches import InstanceCounts, InstanceFilter, InstancePage, TriggerRow
+from ostinato.store.paging import write_cursor
 from ostinato.store.protocol import Store
 
 PAGE_MAX = 1_000
+#: So much of an id at least stands for all of it; and so long is one that was made here.
+ID_PREFIX_LENGTH_MIN = 8
+_ID_LENGTH = 26
+#: Ids with the same beginning that are counted.
+_ALIKE_COUNT_MAX = 100
 #: Rows that a count looks at where no index alone tells.
 COUNTED_ROWS_MAX = 20_000
 NAMESPACES_MAX = 10_000
@@ -126,12 +132,51 @@ async def get_instance(store: Store, instance_id: str) -> Instance:
 
 async def get_instances(store: Store, instance_ids: Sequence[str]) -> list[Instance]:
     """Whole instances in the order asked for. Raises ``INSTANCE_NOT_FOUND`` for the first that is missing."""
-    known = [identifier for identifier in dict.fromkeys(instance_ids) if may_be_id(identifier)]
-    found = await store.get_instances(known)
+    found = await find_instances(store, instance_ids)
     for identifier in instance_ids:
         if identifier not in found:
             raise instance_not_found(identifier)
     return [found[identifier] for identifier in instance_ids]
+
+
+async def find_instances(store: Store, instance_ids: Sequence[str]) -> dict[str, Instance]:
+    """Whole instances by id; those that are missing, or that are no ids, are left out."""
+    return await store.get_instances([text for text in dict.fromkeys(instance_ids) if may_be_id(text)])
+
+
+async def resolve_ids(store: Store, given: Sequence[str]) -> list[str]:
+    """Whole ids for `given`, of which each is one or the beginning of one, of at least 8 characters.
+
+    What no id begins with stays as it is, for whoever looks it up. Raises ``INVALID_VALUE`` for the beginning
+    of several.
+    """
+    return [await _resolve_id(store, text) for text in given]
+
+
+async def _resolve_id(store: Store, text: str) -> str:
+    if not may_be_id(text) or not ID_PREFIX_LENGTH_MIN <= len(text) < _ID_LENGTH:
+        return text
+    if text in await store.get_instances([text]):
+        return text
+    # Newest first: those that begin so are the next ones before what would be the last of them.
+    beginning = text.lower()
+    cursor: str | None = write_cursor(beginning.ljust(_ID_LENGTH + 1, "z"))
+    alike: list[str] = []
+    while cursor is not None and len(alike) < _ALIKE_COUNT_MAX:
+        page = await store.list_instances(InstanceFilter(), cursor=cursor, limit=_ALIKE_COUNT_MAX)
+        found = [instance.id for instance in page.instances if instance.id.startswith(beginning)]
+        alike += found
+        cursor = page.cursor if len(found) == len(page.instances) else None
+    if len(alike) > 1:
+        count = f"at least {len(alike)}" if len(alike) >= _ALIKE_COUNT_MAX else str(len(alike))
+        raise UserError(
+            "INVALID_VALUE",
+            f"{count} instances have an id that begins with {text}",
+            subject=text,
+            field="ID",
+            hint=f"give more of it; the newest is {alike[0]}",
+        )
+    return alike[0] if alike else text
 
 
 async def list_history(

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 import msgspec
 
 from ostinato.control.matching import MATCH_DEFAULT, Matched, ask_about, find_matching
-from ostinato.control.names import validate_key
+from ostinato.control.names import instance_not_found, validate_key
 from ostinato.control.parameters import check_parameters
-from ostinato.control.queries import get_instances
-from ostinato.control.requests import Asker, ask, request_about, validate_reason
+from ostinato.control.queries import find_instances
+from ostinato.control.requests import Asker, request_about, validate_reason
+from ostinato.control.several import ask_each, refused_each
 from ostinato.control.submit import refuse_disabled
 from ostinato.core.definition import TaskDefinition, TaskRef, TaskRow
 from ostinato.core.ids import id_of
@@ -18,7 +19,7 @@ from ostinato.core.model import Instance
 from ostinato.core.partition.request import another_generation
 from ostinato.core.payload import check_json_object
 from ostinato.core.states import State
-from ostinato.errors import ConflictError, UserError
+from ostinato.errors import ConflictError, OstinatoError, UserError
 from ostinato.store.batches import InstanceFilter, Request, RequestAnswer
 from ostinato.store.protocol import Store
 
@@ -44,40 +45,39 @@ async def replay(
     replaces the old one. With a `key` each instance is replayed once, and who asks again with it gets the
     same answer. `force` is needed after a success. `generation` is the one that is meant, else the one that
     is found: if somebody else replays it first, the answer is ``VERSION_CONFLICT``. An instance that has not
-    ended is answered ``INSTANCE_NOT_TERMINAL``. Raises ``INVALID_NAME``, ``INSTANCE_NOT_FOUND``,
-    ``INSTANCE_SUCCEEDED``, ``VERSION_CONFLICT``, ``TASK_NOT_FOUND`` (it was deleted), ``TASK_DISABLED``,
-    ``INVALID_PAYLOAD`` and ``PAYLOAD_TOO_LARGE`` before anything is asked, and as `ask`. Source: design
-    section 11, Versions; C193.
+    ended is answered ``INSTANCE_NOT_TERMINAL``. ``INSTANCE_NOT_FOUND``, ``INSTANCE_SUCCEEDED``,
+    ``VERSION_CONFLICT``, ``TASK_NOT_FOUND`` (it was deleted) and ``TASK_DISABLED`` are raised where only one
+    id is given; of several each is answered by itself, and the others are carried out. Raises
+    ``INVALID_NAME``, ``INVALID_PAYLOAD`` and ``PAYLOAD_TOO_LARGE`` before anything is asked, and as `ask`.
+    Source: design section 11, Versions; C193.
     """
     validate_reason(reason)
     if key:
         validate_key(key)
     if generation is not None and not 1 <= generation <= GENERATION_MAX:
         raise UserError("INVALID_VALUE", f"is not within 1 to {GENERATION_MAX:,}", field="generation")
-    instances = await get_instances(store, instance_ids)
-    if not key:
+    instances = await find_instances(store, instance_ids)
+    tasks = await _tasks(store, [*instances.values()])
+
+    def why_not(instance_id: str, instance: Instance | None) -> OstinatoError | None:
+        if instance is None:
+            return instance_not_found(instance_id)
         # With a key it may be a repetition, which gets the answer of the first time.
-        for instance in instances:
-            _refuse_as_seen(instance, force=force, generation=generation)
-    tasks = await _tasks(store, instances)
-    for instance in instances:
-        row = tasks.get(instance.ref)
-        if row is None:
-            raise UserError(
-                "TASK_NOT_FOUND",
-                f"task {instance.ref} was deleted",
-                subject=instance.id,
-                hint="apply it again, then replay its instances",
-            )
-        refuse_disabled(row)
-    body = await _body(store, instances, tasks=tasks, reason=reason, latest=latest, payload=payload)
+        seen = None if key else _refused_as_seen(instance, force=force, generation=generation)
+        return seen or _refused_for_task(instance, tasks.get(instance.ref))
+
+    refused = refused_each(instances, instance_ids, why_not=why_not)
+    meant = [instance for instance in instances.values() if instance.id not in refused]
+    pinnable = {instance.ref: tasks[instance.ref] for instance in meant}
+    body = await _body(store, meant, tasks=pinnable, reason=reason, latest=latest, payload=payload)
     body["force"] = force
-    created_us = await store.now_us()
-    requests = [
-        _request(instance, asker=asker, created_us=created_us, body=body, key=key, generation=generation)
-        for instance in instances
-    ]
-    return await ask(store, requests, asker=asker)
+
+    def make(instance: Instance, created_us: int) -> Request:
+        return _request(
+            instance, asker=asker, created_us=created_us, body=body, key=key, generation=generation
+        )
+
+    return await ask_each(store, instances, instance_ids, refused=refused, make=make, asker=asker)
 
 
 async def replay_matching(
@@ -154,10 +154,25 @@ async def _definitions(
     return [*(await store.load_definitions(sorted(pinned))).values()]
 
 
-def _refuse_as_seen(instance: Instance, *, force: bool, generation: int | None) -> None:
-    """Raise what the owner would say of an instance that moves no more; it looks again."""
+def _refused_for_task(instance: Instance, row: TaskRow | None) -> OstinatoError | None:
+    if row is None:
+        return UserError(
+            "TASK_NOT_FOUND",
+            f"task {instance.ref} was deleted",
+            subject=instance.id,
+            hint="apply it again, then replay its instances",
+        )
+    try:
+        refuse_disabled(row)
+    except ConflictError as error:
+        return error
+    return None
+
+
+def _refused_as_seen(instance: Instance, *, force: bool, generation: int | None) -> OstinatoError | None:
+    """What the owner would say of an instance that moves no more; it looks again."""
     if generation is not None and generation != instance.generation:
-        raise ConflictError(
+        return ConflictError(
             "VERSION_CONFLICT",
             another_generation(instance, generation),
             subject=instance.id,
@@ -165,12 +180,13 @@ def _refuse_as_seen(instance: Instance, *, force: bool, generation: int | None) 
             hint="look at it again, then name the generation that you mean",
         )
     if instance.state is State.SUCCESS and not force:
-        raise ConflictError(
+        return ConflictError(
             "INSTANCE_SUCCEEDED",
             f"instance {instance.id} ended in success",
             subject=instance.id,
             hint=FORCE_HINT,
         )
+    return None
 
 
 def _request(

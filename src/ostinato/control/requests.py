@@ -143,7 +143,11 @@ async def _unanswered(
     after = await store.nodes()
     renewed = [node for node in after if renewals.get(node.id) != node.renewals]
     if not after or (not renewed and waited_us >= RENEWAL_SEEN_US):
-        return UnavailableError("SCHEDULER_UNREACHABLE", f"{what}; no scheduler is running", hint=hint)
+        return UnavailableError(
+            "SCHEDULER_UNREACHABLE",
+            f"{what}; no scheduler is running",
+            hint=f"{hint}; ostinato dev APP or ostinato scheduler starts one",
+        )
     return UnavailableError(
         "SCHEDULER_UNREACHABLE",
         f"{what}; the scheduler has not answered within {format_duration(waited_us // MILLISECOND * 1000)}",

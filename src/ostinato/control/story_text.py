@@ -102,7 +102,7 @@ def _attempt(attempt: AttemptStory, *, traceback: bool) -> Iterator[str]:
     for cause in attempt.chain[1:]:
         yield f"{_INDENT}caused by {cause.class_name}: {cause.message.partition(chr(10))[0]}"
     if traceback and attempt.traceback:
-        yield from (_INDENT * 2 + line for line in attempt.traceback.rstrip().splitlines())
+        yield from (_INDENT * 2 + line for line in attempt.traceback.rstrip().split("\n"))
     for line in attempt.error_output:
         yield f"{_INDENT}stderr  {line}"
     if attempt.decision:
@@ -116,7 +116,7 @@ def _run_time(attempt: AttemptStory) -> str:
 
 
 def _indented(message: str) -> Iterator[str]:
-    lines = message.rstrip().splitlines()
+    lines = message.rstrip().split("\n") if message.strip() else []
     for line in lines[:_MESSAGE_LINES_MAX]:
         yield _INDENT * 2 + line
     if len(lines) > _MESSAGE_LINES_MAX:

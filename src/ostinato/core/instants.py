@@ -29,6 +29,19 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _UNITS = {"us": MICROSECOND, "ms": MILLISECOND, "s": SECOND, "m": MINUTE, "h": HOUR, "d": DAY}
 _PART = re.compile(r"(\d{1,15})(?:\.(\d{1,6}))?(us|ms|s|m|h|d)", re.ASCII)
 
+#: Words that people write for the units.
+_WORDS = (
+    (("us", "µs", "usec", "usecs", "microsecond", "microseconds"), MICROSECOND),
+    (("ms", "msec", "msecs", "milli", "millis", "millisecond", "milliseconds"), MILLISECOND),
+    (("s", "sec", "secs", "second", "seconds"), SECOND),
+    (("m", "min", "mins", "minute", "minutes"), MINUTE),
+    (("h", "hr", "hrs", "hour", "hours"), HOUR),
+    (("d", "day", "days"), DAY),
+    (("w", "wk", "wks", "week", "weeks"), 7 * DAY),
+)
+_LOOSE_PART = re.compile(r"([0-9]{1,9})(?:\.([0-9]{1,6}))?\s*([a-zµ]{1,12})")
+_LOOSE = re.compile(rf"(?:{_LOOSE_PART.pattern}(?:\s|,|and\b)*)+")
+
 
 def from_datetime(moment: datetime, *, field: str = "instant") -> int:
     """Instant of an aware datetime, exact to the microsecond. Raises ``INVALID_INSTANT`` on any other."""
@@ -120,12 +133,29 @@ def _parse_duration_text(text: str, field: str) -> int:
 
 
 def _bad_duration(value: object, field: str) -> UserError:
+    meant = _meant_duration(value) if isinstance(value, str) and len(value) <= 60 else ""
     return UserError(
         "INVALID_DURATION",
         f"{value!r} is not a duration",
         field=field,
-        hint="write a number and a unit, largest first: 500ms, 30s, 5m, 1h30m, 7d",
+        hint=meant or "write a number and a unit, largest first: 500ms, 30s, 5m, 1h30m, 7d",
     )
+
+
+def _meant_duration(text: str) -> str:
+    """How a duration with other words for its units, or in another order, is written; empty: not known."""
+    said = text.strip().casefold()
+    if said.isascii() and said.isdecimal():
+        return f"write {int(said)}s for seconds" if len(said) <= 9 else ""
+    if _LOOSE.fullmatch(said) is None:
+        return ""
+    total_us = 0
+    for part in _LOOSE_PART.finditer(said):
+        unit_us = next((unit for words, unit in _WORDS if part[3] in words), None)
+        if unit_us is None:
+            return ""
+        total_us += int(part[1]) * unit_us + int((part[2] or "0").ljust(6, "0")) * unit_us // 1_000_000
+    return f"write {format_duration(total_us)}" if total_us <= DURATION_MAX_US else ""
 
 
 def validate_duration(field: str, duration_us: int, *, low_us: int, high_us: int) -> None:

@@ -19,6 +19,7 @@ from ostinato.errors import UserError
 PAYLOAD_BYTES_MAX = 262_144
 RESULT_BYTES_MAX = 1_048_576
 
+_ESCAPED_QUOTE = rb"\u0022"
 _encoder = msgspec.json.Encoder()
 _sorting_encoder = msgspec.json.Encoder(order="sorted")
 _members_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -101,6 +102,37 @@ def almost_json(encoded: bytes) -> object:
         return cast(object, json.loads(encoded.decode("utf-8", "surrogatepass")))
     except (ValueError, RecursionError):
         return None
+
+
+def repeated_member(encoded: bytes) -> str | None:
+    """A name that stands twice in one object of `encoded`, valid JSON; None where every name is unique.
+
+    JSON leaves open which of the two counts, and a decoder drops one of them without a word. It shows in
+    fewer quotation marks once decoded and encoded again; only then, or where a quotation mark is written as
+    a number, is each object looked through, which takes ten times as long.
+    """
+    if _ESCAPED_QUOTE not in encoded:
+        again = _encoder.encode(msgspec.json.decode(encoded))
+        if again.count(b'"') == encoded.count(b'"'):
+            return None
+    repeated: list[str] = []
+
+    def look(pairs: list[tuple[str, object]]) -> None:
+        seen: set[str] = set()
+        for name, _ in pairs:
+            if name in seen:
+                repeated.append(name)
+            seen.add(name)
+
+    json.loads(encoded, object_pairs_hook=look)
+    return repeated[0] if repeated else None
+
+
+def require_unique_members(encoded: bytes, *, field: str = "payload") -> None:
+    """Raise ``INVALID_PAYLOAD`` if a name stands twice in one object of `encoded`, valid JSON."""
+    name = repeated_member(encoded)
+    if name is not None:
+        raise UserError("INVALID_PAYLOAD", f"{name[:100]!a} is given twice", field=field)
 
 
 def merge_objects(base: bytes, over: bytes) -> bytes:

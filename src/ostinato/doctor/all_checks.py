@@ -42,7 +42,7 @@ def all_checks(settings: Settings) -> list[Check]:
         *machine_checks(),
         of("settings", files.check_settings),
         of_database("database", check_database),
-        of("ports", services.check_ports),
+        of_database("ports", services.check_ports),
         of_database("scheduler", services.check_scheduler),
         of_database("workers", services.check_workers),
         of("limits", machine.check_limits),

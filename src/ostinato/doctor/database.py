@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
-from ostinato.clock import SystemClock
-from ostinato.doctor.files import check_room, human_size, without_password
-from ostinato.doctor.report import Status
+from ostinato.clock import Clock, SystemClock
+from ostinato.core.url_text import without_passwords
+from ostinato.doctor.files import check_room, human_size
+from ostinato.doctor.report import Status, prefixed, shown_error
+from ostinato.errors import OstinatoError
 from ostinato.settings import Settings, naming_sources, sqlite_path
 from ostinato.store.batches import DatabaseFacts
 from ostinato.store.from_url import open_store_from_url
 from ostinato.store.migrations import HEAD_REVISION
+from ostinato.store.protocol import Store
 from ostinato.store.sqlite.check import check_file
 
 Found = Iterator[tuple[Status, str, str]]
+_V = TypeVar("_V")
 
 
 class DatabaseLook:
@@ -45,6 +51,26 @@ class DatabaseLook:
         facts = self.facts()
         return facts is not None and facts.schema == "current" and facts.integrity in ("ok", "unfinished")
 
+    def has_problems(self) -> bool:
+        """Whether the check of the database says what is wrong, so that no other has to."""
+        facts = self.facts()
+        return facts is not None and bool(facts.problems)
+
+    def read(self, use: Callable[[Store, Clock], Awaitable[_V]]) -> _V:
+        """What `use` finds in the store. Raises as opening it does; ask `is_current` first."""
+
+        async def work() -> _V:
+            clock = SystemClock()
+            store = open_store_from_url(self.settings.database, clock=clock)
+            try:
+                await store.open()
+                return await use(store, clock)
+            finally:
+                await store.close()
+
+        with naming_sources(self.settings):
+            return asyncio.run(work())
+
 
 def check_database(look: DatabaseLook) -> Found:
     """The database: there, ours, whole, writable, of a current schema."""
@@ -53,13 +79,14 @@ def check_database(look: DatabaseLook) -> Found:
         open_store_from_url(settings.database, clock=SystemClock())
     facts, path = look.facts(), look.path
     if facts is None or path is None:
-        yield "ok", f"{without_password(settings.database)} lives with the process that opens it", ""
+        yield "ok", f"{without_passwords(settings.database)} lives with the process that opens it", ""
         return
     field = settings.source("database")
-    for problem in facts.problems:
-        # As whoever opens the file says it; some reasons name the file by themselves.
-        what = problem if problem.startswith(f"{path}: ") else f"{path}: {problem}"
-        yield "fail", f"{field}: {what}", "restore a backup, or name another file"
+    # As whoever opens the file says it: each once, and some name the file by themselves.
+    problems = list(dict.fromkeys(problem.removeprefix(f"{path}: ") for problem in facts.problems))
+    if problems:
+        hint = "restore a backup, or name another file" if facts.exists else "name another file"
+        yield "fail", prefixed(field, prefixed(str(path), "; ".join(problems))), hint
     folder = path.absolute().parent
     if not facts.exists:
         if not facts.problems and not os.access(folder, os.W_OK | os.X_OK):
@@ -68,8 +95,19 @@ def check_database(look: DatabaseLook) -> Found:
             yield "warn", f"there is no database {path} yet", "ostinato dev or scheduler makes it"
     elif not facts.problems:
         yield from _content(facts, path, field=field)
+        yield from _opens(look)
     if folder.is_dir():
         yield from check_room(folder, what="the database")
+
+
+def _opens(look: DatabaseLook) -> Found:
+    """What only opening it shows, told here, as the other checks leave it to this one."""
+    if not look.is_current():
+        return
+    try:
+        look.read(lambda store, _clock: store.nodes())
+    except OstinatoError as error:
+        yield "fail", shown_error(error), error.hint
 
 
 def _content(facts: DatabaseFacts, path: Path, *, field: str) -> Found:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
-import re
 import shutil
 import stat
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from ostinato.clock import SystemClock
 from ostinato.core.instants import DAY, SECOND, format_duration, format_instant
+from ostinato.core.url_text import without_passwords
 from ostinato.doctor.report import Status
 from ostinato.settings import SETTINGS, Settings, naming_sources, read_join_token
 from ostinato.wire.tls import NodeTls, TlsFile, WorkerTls, end_of_validity_us
@@ -24,7 +24,6 @@ Found = Iterator[tuple[Status, str, str]]
 APP_US_MAX = 60 * SECOND
 FREE_BYTES_MIN = 256 * 1024 * 1024
 _EXPIRY_TOLD_US = 14 * DAY
-_PASSWORD = re.compile(r"(?<=://)([^/@\s]*?):[^/@\s]*@")
 
 
 def check_settings(settings: Settings) -> Found:
@@ -43,12 +42,7 @@ def _shown(value: object, field: str) -> str:
         return ", ".join(f"{key}={item}" for key, item in value.items()) or "none"
     if field == "scheduler" and isinstance(value, tuple):
         return ", ".join(map(str, value))
-    return without_password(str(value))
-
-
-def without_password(text: str) -> str:
-    """A URL in which nobody reads a password."""
-    return _PASSWORD.sub(r"\1:…@", text)
+    return without_passwords(str(value))
 
 
 def check_secrets(settings: Settings) -> Found:

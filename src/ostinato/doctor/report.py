@@ -31,6 +31,19 @@ class Check(NamedTuple):
     limit_us: int = 10 * SECOND
 
 
+def shown_error(error: OstinatoError) -> str:
+    """Where and what, without the hint; the message says neither again."""
+    said = error.message
+    for part in (error.field, error.place):
+        said = prefixed(part, said)
+    return said
+
+
+def prefixed(part: str, text: str) -> str:
+    """`text` after `part` and a colon, unless there is none or it begins so by itself."""
+    return text if not part or text.startswith(f"{part}:") else f"{part}: {text}"
+
+
 def run_checks(checks: Sequence[Check]) -> list[Finding]:
     """Findings of all checks in their order; they run beside each other.
 
@@ -55,8 +68,7 @@ class _Run:
             for status, what, hint in self._check.run():
                 self._found.append(Finding(status, name, what, hint))
         except OstinatoError as error:
-            shown = ": ".join(part for part in (error.place, error.field, error.message) if part)
-            self._found.append(Finding("fail", name, shown, error.hint))
+            self._found.append(Finding("fail", name, shown_error(error), error.hint))
         except Exception as error:  # noqa: BLE001 - a check that fails is a finding, whatever it raises
             self._found.append(
                 Finding(

@@ -19,6 +19,7 @@ from structlog.typing import EventDict, Processor
 from ostinato.clock import SystemClock
 from ostinato.core.failure.text import escape_unseen, escape_unseen_in_json
 from ostinato.core.instants import format_instant, to_datetime
+from ostinato.core.url_text import without_passwords
 from ostinato.observe import records as r
 from ostinato.observe.records import Record, trace_id_of
 
@@ -39,7 +40,6 @@ REDACTED = "[redacted]"
 _TEXT_FIRST = ("task", "instance_id", "attempt")
 _TEXT_HIDDEN = ("service_name", "trace_id", "namespace", "trigger_id")
 _SECRET_NAME = re.compile(r"(password|passwd|secret|token|authorization|api_?key|credential|cookie)", re.I)
-_URL_PASSWORD = re.compile(r"(\b[a-z][a-z0-9+.\-]{1,20}://[^\s/:@]{0,200}):[^\s/@]{1,500}@", re.I)
 
 _LEVELS: dict[type[Record], int] = {
     r.LoopTurned: logging.DEBUG,
@@ -52,6 +52,7 @@ _LEVELS: dict[type[Record], int] = {
     r.TreeEndReported: logging.WARNING,
     r.TaskModuleFailed: logging.ERROR,
     r.LoopFailed: logging.ERROR,
+    r.OrphanFound: logging.ERROR,
     r.DatabaseFull: logging.ERROR,
     r.FireSkipped: logging.WARNING,
     r.ResultRefused: logging.WARNING,
@@ -167,9 +168,7 @@ def redacted(event: EventDict) -> EventDict:
 
 
 def _without_passwords(value: object) -> object:
-    return (
-        _URL_PASSWORD.sub(rf"\1:{REDACTED}@", value) if isinstance(value, str) and "://" in value else value
-    )
+    return without_passwords(value, mask=REDACTED) if isinstance(value, str) else value
 
 
 def _json_line(event: EventDict) -> str:

@@ -97,6 +97,16 @@ class WorkerDraining(Record, frozen=True, kw_only=True):
     reason: str
 
 
+class OrphanFound(Record, frozen=True, kw_only=True):
+    """An instance runs by the database, and the node did not know; it is adopted as after a restart."""
+
+    EVENT: ClassVar[str] = "orphan_found"
+    instance_id: str
+    namespace: str
+    task: str
+    worker_name: str
+
+
 class WorkerDisconnected(Record, frozen=True, kw_only=True):
     """A worker's stream has ended."""
 

@@ -16,7 +16,7 @@ from ostinato.core.model import Instance
 from ostinato.core.partition.effects import Effects
 from ostinato.core.partition.state import settle
 from ostinato.core.states import TERMINAL_STATES, Hold, State
-from ostinato.errors import OstinatoError
+from ostinato.errors import OstinatoError, invariant
 from ostinato.observe.hooks import Hooks
 from ostinato.observe.records import GroupCommitted
 from ostinato.scheduler.held_work import HeldWork
@@ -65,6 +65,7 @@ class Committer:
         batch = effects.batch
         if effects.is_empty():
             return CommitOutcome()
+        _require_one_move_each(batch)
         began_us = self._clock.boot_us()
         report = await self._write(batch)
         lost = report.lost_partitions
@@ -170,6 +171,20 @@ class Committer:
 
 def _nothing_more(_: Effects, __: frozenset[str]) -> None:
     """What follows a commit until the node says otherwise."""
+
+
+def _require_one_move_each(batch: CommitBatch) -> None:
+    """Of two moves only the first would match, and memory could not tell which of them it was."""
+    seen: set[str] = set()
+    for name in _MOVES:
+        for row in getattr(batch, name):
+            invariant(
+                row.instance_id not in seen,
+                "I5",
+                f"a batch moves instance {row.instance_id} twice",
+                subject=row.instance_id,
+            )
+            seen.add(row.instance_id)
 
 
 def _partitions(batch: CommitBatch) -> set[int]:

@@ -148,8 +148,13 @@ class DispatchLoop(Loop):
         decided: set[TaskRef] = set()
         for instance in found.instances:
             ref = instance.ref
-            if ref in decided and instance.id in earlier and self._replaces(ref):
-                # It might end an instance that this batch has moved; the next round sees what came of it.
+            if (
+                ref in decided
+                and self._replaces(ref)
+                and (instance.id in earlier or _is_moved(into, instance))
+            ):
+                # It might end an instance that this batch has moved, or has been ended by one: a batch moves
+                # an instance once, and the next round sees what came of it.
                 self.wake()
                 continue
             decided.add(ref)
@@ -279,3 +284,13 @@ class DispatchLoop(Loop):
                     session.ledger.use(pool, 1)
             session.turn = self._turn
             session.assign(attempts)
+
+
+def _is_moved(effects: Effects, instance: Instance) -> bool:
+    """Whether an instance that replaces it has ended it, or asked it to end, in this batch."""
+    batch = effects.batch
+    return any(
+        row.instance_id == instance.id
+        for rows in (batch.ended_waiting, batch.cancel_requests)
+        for row in rows
+    )

@@ -16,6 +16,7 @@ from ostinato.scheduler.database_state import DatabaseState
 from ostinato.scheduler.dispatch_loop import DispatchLoop
 from ostinato.scheduler.health_loop import HealthLoop
 from ostinato.scheduler.loop import Loop
+from ostinato.scheduler.orphan_loop import OrphanLoop
 from ostinato.scheduler.outcome_loop import OutcomeLoop
 from ostinato.scheduler.output_loop import OutputLoop
 from ostinato.scheduler.parts import build_parts
@@ -85,6 +86,7 @@ class SchedulerNode:
             RetentionLoop(parts),
             BacklogLoop(parts),
             self.registry,
+            OrphanLoop(parts, health=self.health),
         )
         self.database = DatabaseState(clock, hooks)
         for loop in self._loops:

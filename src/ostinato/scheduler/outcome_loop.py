@@ -103,10 +103,11 @@ class OutcomeLoop(Loop):
         unowned: set[str] = set()
         for item in group:
             outcome = item[1]
-            if firsts.setdefault(outcome.attempt_id, outcome) is not outcome:
+            if outcome.attempt_id in firsts:
                 if outcome != firsts[outcome.attempt_id]:
                     differing.append(item)
                 continue
+            firsts[outcome.attempt_id] = outcome
             row = strangers.get(outcome.instance_id)
             attempt = self._running(outcome) or self._still_running(outcome, row)
             if attempt is not None:

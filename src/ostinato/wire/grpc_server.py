@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import resource
 import socket
 from urllib.parse import unquote
 
@@ -31,12 +32,16 @@ _SERVER_OPTIONS: list[tuple[str, int]] = [
     # Workers ping every 10 s; the default calls that abuse and ends the connection.
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
     ("grpc.http2.max_ping_strikes", 0),
+    # What connects and says nothing is let go; the default is two minutes.
+    ("grpc.server_handshake_timeout_ms", 10_000),
 ]
 
 #: What calls get to end by themselves when the transport stops; longer than a stream's own flush.
 _STOP_GRACE_US = FLUSH_TIMEOUT_US + 1 * SECOND
 
 _PORT_MAX = 65_535
+#: Workers of one node, and as many again that redial.
+_CONNECTIONS_MAX = 20_000
 #: Which setting names the address.
 _SETTING = "worker_bind"
 
@@ -60,7 +65,8 @@ class GrpcNodeTransport:
         # First by ourselves: gRPC only says that it failed, and writes to stderr as it does.
         if (refusal := _bind_refusal(self._bind)) is not None:
             raise refusal
-        server = grpc.aio.server(options=_SERVER_OPTIONS)
+        bound = ("grpc.max_allowed_incoming_connections", _connections_max())
+        server = grpc.aio.server(options=[*_SERVER_OPTIONS, bound])
         server.add_generic_rpc_handlers(
             (
                 grpc.method_handlers_generic_handler(
@@ -117,6 +123,12 @@ class GrpcNodeTransport:
         except asyncio.CancelledError:
             stream.abort("the connection to the worker broke")
             raise
+
+
+def _connections_max() -> int:
+    """Half of the descriptors of this process: a flood leaves the database and the API the rest."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _CONNECTIONS_MAX if soft < 0 else max(1, min(_CONNECTIONS_MAX, soft // 2))
 
 
 def _readable_peer(peer: str) -> str:

@@ -28,6 +28,7 @@ from ostinato.worker.guardian_messages import (
     ToGuardian,
     encode_message,
 )
+from ostinato.worker.process_limits import restore_descriptor_limit
 from ostinato.worker.process_tree import MARKER_VARIABLE, Family, Tree, TreeProcess, kill_trees
 
 _log = logging.getLogger("ostinato.worker")
@@ -72,6 +73,8 @@ class GuardianProcess:
         finally:
             theirs.close()
         self.pid = self._popen.pid
+        # Before it is told to start anything.
+        restore_descriptor_limit(self.pid)
         self._channel = GuardianChannel(ours, on_message=self._on_message, on_end=self._on_end)
         self._number = 0
         self._spawns: dict[int, tuple[Spawn, asyncio.Future[ChildProcess]]] = {}

@@ -9,9 +9,19 @@ from __future__ import annotations
 
 import os
 import resource
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
+
+#: Enough for any number of workers and connections; tables of descriptors take memory.
+DESCRIPTORS_MAX = 65_536
+
+
+class _Descriptors:
+    """What this process has changed."""
+
+    soft_before: int | None = None
 
 
 class ProcessLimits(msgspec.Struct, frozen=True, array_like=True):
@@ -50,6 +60,33 @@ def lift_memory_limit() -> None:
     """Undo the limit of memory in this process, so that what comes after the task has room."""
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (hard, hard))
+
+
+def raise_descriptor_limit() -> None:
+    """Let this process have as many open files as it may; what it starts for tasks has the old limit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = DESCRIPTORS_MAX if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS_MAX)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    except (OSError, ValueError):
+        # Some systems allow less than they say; then it stays as it was.
+        return
+    _Descriptors.soft_before = soft
+
+
+def restore_descriptor_limit(pid: int) -> None:
+    """Give a process just started, and what it will start, the limit from before `raise_descriptor_limit`.
+
+    Programs that go through all possible descriptors, or use ``select``, break with many.
+    """
+    soft_before = _Descriptors.soft_before
+    if soft_before is None:
+        return
+    with suppress(ProcessLookupError):
+        _, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (soft_before, hard))
 
 
 def _own_share(cpus: list[int], count: int) -> list[int]:

@@ -66,6 +66,9 @@ class Slot:
         threading.Thread(target=self._listen, name="ostinato-listen", daemon=True).start()
         settings = self._configured.get()
         modules = TaskModules(settings.app)
+        if os.getpid() != self._pid:
+            # An app that forked while it was imported: only the parent may say that it is ready.
+            os._exit(0)
         flush_streams(sys.stdout, sys.stderr)
         handler = _SlotLogHandler(self)
         state = SlotState()

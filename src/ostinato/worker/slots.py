@@ -331,7 +331,7 @@ class _Slot:
         elif isinstance(message, LogText):
             if message.attempt_id == self._attempt_id:
                 self._on_output("log", message.data)
-        elif isinstance(message, Ready):
+        elif isinstance(message, Ready) and not self._is_ready:
             self._is_ready = True
             _cancel(self._ready_limit)
             self._pool.slot_ready(self, message.known)

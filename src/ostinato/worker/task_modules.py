@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from ostinato.core.definition import TaskRef, encode_definition
 from ostinato.core.failure.classify import failure_from_exception
-from ostinato.errors import UserError
+from ostinato.errors import OstinatoError, UserError
 from ostinato.sdk.app import App
 from ostinato.sdk.context import Context
 from ostinato.sdk.signature import Call
@@ -140,17 +140,35 @@ def _import_path(path: Path) -> ModuleType:
 
 
 def _users_traceback(error: BaseException) -> str:
-    """The traceback without the frames of the import machinery and of ours, which came first; the last lines.
+    """The traceback with the frames of the user's own files alone; the last lines.
 
-    Empty where nothing of the user's code is in it: then it is we who refused the app.
+    Empty where nothing of the user's code is in it, and for what we refused: the problem says where.
     """
+    if isinstance(error, OstinatoError):
+        return ""
     at = error.__traceback__
     while at is not None and _is_foreign(at.tb_frame.f_code.co_filename):
         at = at.tb_next
     if at is None and not isinstance(error, SyntaxError):
         return ""
-    lines = "".join(traceback.format_exception(type(error), error, at)).splitlines()
+    told = traceback.TracebackException(type(error), error, at)
+    _keep_users_frames(told)
+    lines = "".join(told.format()).splitlines()
     return "\n".join(lines[-_TRACEBACK_LINES_MAX:])
+
+
+def _keep_users_frames(told: traceback.TracebackException) -> None:
+    """Leave out what the user cannot correct, unless nothing else is there; in all causes too."""
+    kept = [
+        frame
+        for frame in told.stack
+        if not _is_foreign(frame.filename) and not frame.filename.startswith(_LIBRARIES)
+    ]
+    if kept:
+        told.stack = traceback.StackSummary.from_list(kept)
+    for other in (told.__cause__, told.__context__, *(getattr(told, "exceptions", None) or ())):
+        if other is not None:
+            _keep_users_frames(other)
 
 
 def _is_foreign(file: str) -> bool:
@@ -159,7 +177,7 @@ def _is_foreign(file: str) -> bool:
 
 def _problem(name: str, error: BaseException) -> str:
     """What failed and why, with the place in the user's code, also where ours refused what stands there."""
-    failure = failure_from_exception(error)
+    said = _told(error) if isinstance(error, OstinatoError) else failure_from_exception(error).message
     at = error.__traceback__
     place = ""
     is_users = False
@@ -172,4 +190,10 @@ def _problem(name: str, error: BaseException) -> str:
         at = at.tb_next
     if isinstance(error, SyntaxError) and error.filename:
         place = f" ({error.filename}, line {error.lineno})"
-    return f"{name} could not be imported: {failure.message}{place}"
+    return f"{name} could not be imported: {said}{place}"
+
+
+def _told(error: OstinatoError) -> str:
+    """What ours refused; the app is named already."""
+    words = str(error)
+    return words.removeprefix("app: ") if error.field == "app" else words

@@ -67,6 +67,43 @@ def test_a_replay_pins_the_same_version_again() -> None:
     assert effects.batch.history[0].generation == 3
 
 
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (b"{}", "INSTANCE_SUCCEEDED"),
+        (b'{"force": true}', "OK"),
+        (b'{"force": true, "generation": 2}', "OK"),
+        # Whoever asks late is told that first, not that it was a success.
+        (b'{"generation": 1}', "VERSION_CONFLICT"),
+        (b'{"force": true, "generation": 3}', "VERSION_CONFLICT"),
+    ],
+)
+def test_c193_a_success_is_replayed_by_force_and_as_the_generation_that_was_seen(
+    body: bytes, code: str
+) -> None:
+    effects = Effects()
+    ended = instance(state=State.SUCCESS, generation=2)
+    replay(request("replay", body=body), ended, task=row(task()), pinned=task(), now_us=NOW_US, into=effects)
+    assert effects.batch.answers[0].code == code
+    assert len(effects.batch.replays) == (code == "OK")
+
+
+def test_c193_a_replay_of_what_runs_again_already_is_told_so() -> None:
+    effects = Effects()
+    again = instance(state=State.PENDING, generation=2)
+    replay(
+        request("replay", body=b'{"generation": 1}'),
+        again,
+        task=row(task()),
+        pinned=task(),
+        now_us=NOW_US,
+        into=effects,
+    )
+    (answer,) = effects.batch.answers
+    assert answer.code == "VERSION_CONFLICT"
+    assert "has been replayed meanwhile: it is at generation 2, not 1" in answer.message
+
+
 def test_a_replay_may_take_the_latest_version_and_another_payload() -> None:
     effects = Effects()
     body = b'{"latest": true, "payload": {"a": 2}}'

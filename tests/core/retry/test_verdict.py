@@ -114,46 +114,81 @@ def test_the_sentence_of_a_retry(partial: dict[str, object], failure: Failure, s
         (
             {"retry_on": ["HTTP_5*"]},
             REFUSED,
-            "code ECONNREFUSED of category transient is not on retry_on",
+            "not retried: code ECONNREFUSED of category transient is not on retry_on",
             "retry_on",
         ),
         (
             {},
             safe_failure("BAD_PAYLOAD", "m"),
-            "code BAD_PAYLOAD of category permanent is on no_retry_on",
+            "not retried: code BAD_PAYLOAD of category permanent is on no_retry_on",
             "no_retry_on: permanent",
         ),
         (
             {"no_retry_on": ["app.Rejected"]},
             rejected_below(),
-            "cause app.Rejected is on no_retry_on",
+            "not retried: cause app.Rejected is on no_retry_on",
             "no_retry_on: app.Rejected",
         ),
         (
             {"rules": [{"match": ["ECONNREFUSED"], "action": "fail"}]},
             REFUSED,
-            "code ECONNREFUSED matches rules[0], which says fail",
+            "not retried: code ECONNREFUSED matches rules[0], which says fail",
             "rules[0]",
         ),
         (
             {"max_retry": 0},
             REFUSED,
-            "code ECONNREFUSED (transient) may be retried; max_retry is 0",
+            "not retried: max_retry is 0 (code ECONNREFUSED, transient)",
             "max_retry",
         ),
-        ({}, safe_failure("CANCELLED", "m"), "code CANCELLED is never retried", "cancelled"),
+        (
+            {"max_retry": 0, "retry_on": ["ECONN*"]},
+            REFUSED,
+            "not retried: max_retry is 0 (code ECONNREFUSED (ECONN*) is on retry_on)",
+            "max_retry",
+        ),
+        (
+            {"max_retry": 0, "rules": [{"match": ["ECONNREFUSED"], "action": "retry"}]},
+            REFUSED,
+            "not retried: max_retry is 0 (code ECONNREFUSED matches rules[0])",
+            "max_retry",
+        ),
+        (
+            {"max_retry": 0, "retry_on": ["HTTP_5*"]},
+            safe_failure("RETRY_LATER", "m"),
+            "not retried: max_retry is 0 (the task asked to be run again (RetryLater))",
+            "max_retry",
+        ),
+        (
+            {},
+            safe_failure("CANCELLED", "m"),
+            "not retried: what was cancelled never is (code CANCELLED)",
+            "cancelled",
+        ),
+        (
+            {"max_lost": 0},
+            safe_failure("WORKER_LOST", "m"),
+            "not retried: max_lost is 0, so the task runs at most once (code WORKER_LOST)",
+            "max_lost",
+        ),
+        (
+            {"no_retry_on": ["WORKER_LOST"]},
+            safe_failure("WORKER_LOST", "m"),
+            "not retried: code WORKER_LOST is on no_retry_on",
+            "no_retry_on: WORKER_LOST",
+        ),
         (
             {"window": "4s"},
             REFUSED,
-            "code ECONNREFUSED (transient) may be retried; retry 1 of 3 waits 5s; "
-            "would pass the window that ends at 2026-01-01T00:00:04Z",
+            "not retried: retry 1 of 3 would pass the window that ends at 2026-01-01T00:00:04Z "
+            "(waits 5s; code ECONNREFUSED, transient)",
             "window",
         ),
         (
             {},
             safe_failure("HTTP_503", "m", retry_after_us=2 * DAY),
-            "code HTTP_503 (transient) may be retried; the failure asks to wait 2d (Retry-After), "
-            "which is more than 24h",
+            "not retried: the failure asks to wait 2d (Retry-After), which is more than 24h "
+            "(code HTTP_503, transient)",
             "retry_after",
         ),
     ],
@@ -170,7 +205,7 @@ def test_the_sentence_of_giving_up(partial: dict[str, object], failure: Failure,
 def test_used_up_retries_are_counted_in_words(max_retry: int, words: str) -> None:
     verdict = verdict_on(RetryPolicy(max_retry=max_retry), counters=Counters(failures=max_retry))
     assert isinstance(verdict, GiveUp)
-    assert verdict.why == f"code ECONNREFUSED (transient) may be retried; {words}"
+    assert verdict.why == f"not retried: {words} (code ECONNREFUSED, transient)"
     assert verdict.counters.failures == max_retry + 1
 
 
@@ -221,8 +256,8 @@ def test_a_loss_does_not_open_the_window_but_is_bound_by_it() -> None:
     assert isinstance(late, GiveUp)
     assert late.rule == "window"
     assert late.why == (
-        "code WORKER_LOST; lost 1 of at most 3; waits 0s; "
-        "would pass the window that ends at 2026-01-01T00:00:00Z"
+        "not retried: the next attempt would pass the window that ends at 2026-01-01T00:00:00Z "
+        "(waits 0s; code WORKER_LOST; lost 1 of at most 3)"
     )
 
 
@@ -261,7 +296,7 @@ def test_an_asked_wait_of_more_than_24_hours_gives_up_saying_so() -> None:
         verdict = verdict_on(RetryPolicy(), failure)
         assert isinstance(verdict, GiveUp)
         assert verdict.rule == "retry_after"
-        assert verdict.why.endswith("which is more than 24h")
+        assert verdict.why.endswith("which is more than 24h (code HTTP_503, transient)")
 
 
 def test_an_asked_wait_does_not_beat_the_window() -> None:
@@ -327,7 +362,7 @@ def test_a_task_s_own_permanent_is_respected_beside_a_list_that_its_cause_is_on(
     )
     verdict = verdict_on(effective_policy({"retry_on": ["OSError"]}), failure)
     assert isinstance(verdict, GiveUp)
-    assert verdict.why == "class ostinato.Permanent is on no_retry_on"
+    assert verdict.why == "not retried: class ostinato.Permanent is on no_retry_on"
 
 
 def test_the_first_rule_that_matches_wins_and_brings_its_own_schedule() -> None:
@@ -380,7 +415,8 @@ def test_losses_have_their_own_counter_waits_cap_and_reason(code: str) -> None:
     assert isinstance(verdict, GiveUp)
     assert (verdict.rule, verdict.counters.failures, verdict.counters.lost) == ("max_lost", 2, 4)
     assert verdict.why == (
-        f"code {code}; attempt lost 4 times, and max_lost allows 3: it may be what takes its workers down"
+        "not retried: attempt lost 4 times, and max_lost allows 3: it may be what takes its workers down "
+        f"(code {code})"
     )
 
 
@@ -396,7 +432,7 @@ def test_max_lost_0_never_runs_a_started_attempt_again(code: str) -> None:
     verdict = verdict_on(RetryPolicy(max_lost=0), safe_failure(code, "m"))
     assert isinstance(verdict, GiveUp)
     assert verdict.rule == "max_lost"
-    assert verdict.why == f"code {code}; max_lost is 0, so the task runs at most once"
+    assert verdict.why == f"not retried: max_lost is 0, so the task runs at most once (code {code})"
 
 
 def test_max_lost_0_still_retries_what_never_started() -> None:
@@ -409,7 +445,7 @@ def test_losses_stop_where_no_retry_on_or_a_rule_says_so() -> None:
     fail = effective_policy({"rules": [{"match": ["WORKER_*"], "action": "fail"}]})
     verdict = verdict_on(fail, lost)
     assert isinstance(verdict, GiveUp)
-    assert verdict.why == "code WORKER_LOST; code WORKER_LOST (WORKER_*) matches rules[0], which says fail"
+    assert verdict.why == "not retried: code WORKER_LOST (WORKER_*) matches rules[0], which says fail"
 
 
 @pytest.mark.parametrize(
@@ -440,7 +476,7 @@ def test_the_end_of_the_calendar_gives_up() -> None:
     verdict = verdict_on(RetryPolicy(), now_us=late_us)
     assert isinstance(verdict, GiveUp)
     assert verdict.rule == "calendar"
-    assert verdict.why.endswith("retry 1 of 3 waits 5s; next time out of range")
+    assert verdict.why.startswith("not retried: retry 1 of 3 would be due beyond the last instant")
     assert isinstance(verdict_on(RetryPolicy(interval_us=SECOND), now_us=late_us), RetryAt)
 
 

@@ -11,9 +11,11 @@ from litestar.params import JSONBody, QueryParameter
 from ostinato.api.bodies import ChangeList
 from ostinato.api.paging import in_pieces
 from ostinato.api.parameters import By, Namespace, ServicesOf
+from ostinato.api.reading import StrictRequest
 from ostinato.control.apply import apply
-from ostinato.control.document.read import read_document
+from ostinato.control.document.read import Document, read_document
 from ostinato.control.document.write import document, task_document
+from ostinato.control.document.yaml_text import read_yaml
 from ostinato.control.export import exported_tasks
 from ostinato.control.plan import carry_out, change_shapes, plan
 from ostinato.errors import UserError
@@ -45,14 +47,16 @@ async def export_namespace(
     tags=["documents"],
     status_code=200,
     opt={
-        "codes": ("VERSION_CONFLICT", "PAYLOAD_TOO_LARGE", "SCHEDULER_UNREACHABLE"),
+        "codes": ("VERSION_CONFLICT", "TASK_OF_APP", "PAYLOAD_TOO_LARGE", "SCHEDULER_UNREACHABLE"),
         "body": "Document",
+        "also_as": ("application/yaml", "text/yaml"),
     },
 )
 async def apply_document(
     *,
     services: ServicesOf,
     by: By,
+    request: StrictRequest,
     data: JSONBody[dict[str, Any]],
     origin: Annotated[
         Literal["app", "document"],
@@ -69,22 +73,30 @@ async def apply_document(
         ),
     ] = False,
 ) -> ChangeList:
-    """Store the tasks of a document, all or none, unless somebody else changes one meanwhile."""
+    """Store the tasks of a document, all or none, unless somebody else changes one meanwhile.
+
+    As YAML it may hold several documents, and faults have a place: `body`, line, column.
+    """
     # A long document takes a while, and the scheduler shares the loop.
-    read = await asyncio.to_thread(read_document, data)
+    read = await asyncio.to_thread(_documents, await request.body() if request.holds_yaml else None, data)
     if prune and origin == "app":
         raise UserError("INVALID_VALUE", "an app's tasks are not pruned", field="prune", hint="leave it out")
-    intended = await plan(services.store, [read], prune=prune)
+    intended = await plan(services.store, read, prune=prune, takes_over=origin == "app")
     if dry_run:
         return ChangeList(changes=change_shapes(intended))
     if origin == "app":
         # The newest start of an app wins, whatever version it found.
-        applied = await apply(services.store, read.definitions, now_us=await services.store.now_us())
+        declared = [definition for document in read for definition in document.definitions]
+        applied = await apply(services.store, declared, now_us=await services.store.now_us())
         return ChangeList(changes=change_shapes(intended, applied))
     receipts = await carry_out(
         services.store, intended, now_us=await services.store.now_us(), asker=services.asker(by)
     )
     return ChangeList(changes=change_shapes(intended, receipts))
+
+
+def _documents(yaml: bytes | None, data: dict[str, Any]) -> list[Document]:
+    return [read_document(data)] if yaml is None else read_yaml(yaml, name="body")
 
 
 ROUTES = [export_namespace, apply_document]

@@ -14,8 +14,8 @@ from ostinato.api.services import Services
 from ostinato.control.document.read import Document, read_task
 from ostinato.control.names import validate_name
 from ostinato.control.plan import Change, plan, write
-from ostinato.control.queries import get_task as find_task
 from ostinato.control.shapes.task import TaskShape
+from ostinato.core.definition import TaskRef, TaskRow
 from ostinato.errors import ConflictError, UserError
 
 _ENTITY_TAG = re.compile(r'"(\d{1,18})"', re.ASCII)
@@ -46,7 +46,7 @@ IfNoneMatch = Annotated[
     operation_id="put_task",
     tags=["tasks"],
     opt={
-        "codes": ("VERSION_CONFLICT", "PAYLOAD_TOO_LARGE"),
+        "codes": ("VERSION_CONFLICT", "TASK_OF_APP", "PAYLOAD_TOO_LARGE"),
         "also": {201: "The task is new."},
         "etag": True,
         "body": "Task",
@@ -71,13 +71,14 @@ async def put_task(
         raise UserError("INVALID_VALUE", f"the address names {task}", field="name", hint="leave it out")
     wanted = _expected(if_match, if_none_match)
     definition = read_task({"name": task, **data}, namespace=namespace, field="")
-    change = await _put(services, Document(namespace, [definition]), wanted=wanted)
-    shape = await shape_of(services, await find_task(services.store, definition.ref))
+    change, row = await _put(services, Document(namespace, [definition]), wanted=wanted)
+    shape = await shape_of(services, row)
     return with_tag(shape, status_code=201 if change.action == "create" else 200)
 
 
-async def _put(services: Services, document: Document, *, wanted: int | None) -> Change:
+async def _put(services: Services, document: Document, *, wanted: int | None) -> tuple[Change, TaskRow]:
     """Store the one task of `document`; `wanted` is the version that it must have, None for whichever."""
+    ref = document.definitions[0].ref
     for tries_left in reversed(range(_PUT_TRIES_MAX)):
         intended = await plan(services.store, [document], prune=False)
         change = intended.changes[0]
@@ -90,7 +91,12 @@ async def _put(services: Services, document: Document, *, wanted: int | None) ->
             if error.code != "VERSION_CONFLICT" or wanted is not None or not tries_left:
                 raise
             continue
-        return change
+        row = (await services.store.get_tasks([ref])).get(ref)
+        if row is not None:
+            return change, row
+        # It was put in force, or was so already, and others have deleted it since.
+        if wanted is not None or not tries_left:
+            raise _deleted_meanwhile(ref)
     raise AssertionError("the last try returns or raises")
 
 
@@ -109,6 +115,15 @@ def _expected(if_match: str | None, if_none_match: str | None) -> int | None:
             "INVALID_VALUE", f"{if_match[:50]!a} is not one version", field="If-Match", hint='write it as "3"'
         )
     return int(tag[1])
+
+
+def _deleted_meanwhile(ref: TaskRef) -> ConflictError:
+    return ConflictError(
+        "VERSION_CONFLICT",
+        f"task {ref} has been deleted at the same moment",
+        subject=str(ref),
+        hint="look whether it is there, then repeat",
+    )
 
 
 def _version_conflict(change: Change, *, wanted: int) -> ConflictError:

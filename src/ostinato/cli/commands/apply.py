@@ -13,7 +13,7 @@ import typer
 from ostinato.cli.commands.apply_diff import Colour, is_coloured, show_diff
 from ostinato.cli.options import DatabaseOption, JsonOption, NamespaceOption, settings_of, wants_json
 from ostinato.cli.output import is_unicode, note, print_json, safe, say
-from ostinato.errors import EXIT_FAILED, OstinatoError, UserError
+from ostinato.errors import EXIT_FAILED, OstinatoError, UnavailableError, UserError
 
 if TYPE_CHECKING:
     from ostinato.cli.session import Session
@@ -22,6 +22,20 @@ if TYPE_CHECKING:
     from ostinato.core.definition import Origin, TaskRef, TaskRow
     from ostinato.settings import Settings
     from ostinato.store.batches import ApplyReceipt
+
+PathsArgument = Annotated[list[str] | None, typer.Argument(metavar="PATH", help="As --file.")]
+FilesOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--file",
+        "-f",
+        metavar="PATH",
+        help="File, folder (its *.yaml and *.yml, also below), or - for standard input; repeatable.",
+    ),
+]
+CreateOption = Annotated[
+    bool, typer.Option("--create", help="Make the database where there is none; else that is an error.")
+]
 
 #: For more tasks nobody reads each one's next fire, and asking for all of them takes its time.
 NEXT_FIRES_MAX = 100
@@ -54,16 +68,10 @@ _ORIGINS: dict[ExportedOrigin, Origin | None] = {
 
 def apply(
     context: typer.Context,
+    paths: PathsArgument = None,
     *,
-    files: Annotated[
-        list[str],
-        typer.Option(
-            "--file",
-            "-f",
-            metavar="PATH",
-            help="File, folder (its *.yaml and *.yml, also below), or - for standard input; repeatable.",
-        ),
-    ],
+    files: FilesOption = None,
+    create: CreateOption = False,
     diff: Annotated[
         bool,
         typer.Option(
@@ -91,19 +99,22 @@ def apply(
     from ostinato.cli.commands.apply_documents import read_documents
 
     settings = settings_of(context, database=database, namespace=namespace)
+    named = [*(paths or ()), *(files or ())]
+    if not named:
+        raise UserError("INVALID_VALUE", "no file is given", field="--file", hint="such as: -f tasks.yaml")
     documents = read_documents(
-        files,
+        named,
         namespace=settings.namespace,
         namespace_was_given=settings.sources.get("namespace") == "--namespace",
     )
     in_json = wants_json(context, as_json=as_json)
     is_question = diff or dry_run
-    made = _made_plan(settings, documents, prune=prune, is_question=is_question)
+    made = _made_plan(settings, documents, prune=prune, makes_database=create and not is_question)
     if is_question:
         _show_plan(made, diff=diff, color=color, in_json=in_json)
         return
     if made.deletions and not yes:
-        _ask_to_delete(made, reads_stdin="-" in files)
+        _ask_to_delete(made, reads_stdin="-" in named)
     _carry_out(settings, made, in_json=in_json)
 
 
@@ -155,17 +166,29 @@ def schema() -> None:
 # ── apply ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _made_plan(settings: Settings, documents: Sequence[Document], *, prune: bool, is_question: bool) -> Plan:
+def _made_plan(
+    settings: Settings, documents: Sequence[Document], *, prune: bool, makes_database: bool
+) -> Plan:
     from ostinato.cli.session import in_session
     from ostinato.control.plan import plan
+    from ostinato.core.url_text import without_passwords
     from ostinato.settings import sqlite_path
 
     path = sqlite_path(settings.database)
     is_new = path is not None and not Path(path).exists()
+    if is_new and not makes_database:
+        raise UnavailableError(
+            "DATABASE_UNAVAILABLE",
+            f"there is no database {path}",
+            subject=without_passwords(settings.database),
+            field=settings.source("database"),
+            hint="start a scheduler, which makes it, name another with --database or OSTINATO_DATABASE, or "
+            "give --create",
+        )
     made = in_session(
         settings,
         lambda session: plan(session.store, documents, prune=prune),
-        makes_database=not is_question,
+        makes_database=makes_database,
     )
     if is_new:
         note(f"made the database {path}")
@@ -196,9 +219,9 @@ def _ask_to_delete(made: Plan, *, reads_stdin: bool) -> None:
         more = f" and {len(made.deletions) - 5} more" if len(made.deletions) > 5 else ""
         raise UserError(
             "INVALID_VALUE",
-            f"nothing was written: --prune would delete {named}{more}, and there is no terminal to ask at",
+            f"{named}{more} would be deleted; repeat with --yes, there is no terminal to ask at",
             field="--yes",
-            hint="look at --diff, then add --yes",
+            hint="nothing was written; --diff shows what would be",
         )
     for change in made.deletions:
         note(f"to delete: {change.ref}")

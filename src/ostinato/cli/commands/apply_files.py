@@ -50,12 +50,27 @@ def find_files(given: Sequence[str]) -> list[str]:
 def read_file(name: str) -> bytes:
     """Content of a file, or of standard input for ``-``, up to what a document may hold and a byte more.
 
-    Raises ``INVALID_DOCUMENT`` for what cannot be read.
+    A pipe is waited for until its writer has ended. Raises ``INVALID_DOCUMENT`` for what cannot be read.
     """
     try:
         if name == STDIN:
             return sys.stdin.buffer.read(TEXT_BYTES_MAX + 1)
         with open(name, "rb") as file:
+            return file.read(TEXT_BYTES_MAX + 1)
+    except OSError as error:
+        raise _refused(shown_name(name), _reason(error)) from None
+
+
+def read_regular_file(name: str) -> bytes:
+    """As `read_file`, of a regular file alone: what may be waited for without end is refused.
+
+    Raises ``INVALID_DOCUMENT`` also for pipes, sockets and devices.
+    """
+    try:
+        # Without waiting for a writer, and looked at once it is open: its name may mean another by then.
+        with open(os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise _refused(name, "is no regular file", hint="ostinato apply -f reads a pipe once")
             return file.read(TEXT_BYTES_MAX + 1)
     except OSError as error:
         raise _refused(shown_name(name), _reason(error)) from None

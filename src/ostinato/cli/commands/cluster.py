@@ -47,13 +47,13 @@ def list_nodes(
     database: DatabaseOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List scheduler nodes; one whose renewals stand still is gone or frozen."""
+    """List scheduler nodes, watched for a second or two: a silent one was killed or is frozen."""
 
     async def look(session: Session) -> Answer:
         from ostinato.cli.views import NODE_COLUMNS, node_cells
         from ostinato.control.cluster import list_nodes
 
-        found = await list_nodes(session.store)
+        found = await list_nodes(session.store, clock=session.clock)
         return table_answer(
             found,
             columns=NODE_COLUMNS,

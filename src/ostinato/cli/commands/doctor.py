@@ -34,7 +34,7 @@ def doctor(
     """Check this machine, the settings, the database and what runs; nothing is changed."""
     from ostinato.cli.output import print_json, safe, say
     from ostinato.doctor.all_checks import all_checks, machine_checks
-    from ostinato.doctor.report import Finding, run_checks
+    from ostinato.doctor.report import Finding, run_checks, shown_error
     from ostinato.errors import EXIT_FAILED, UserError
 
     try:
@@ -53,7 +53,7 @@ def doctor(
     except UserError as error:
         # The other checks need settings; what is left may still be the cause.
         findings = run_checks(machine_checks())
-        findings.append(Finding("fail", "settings", f"{error.field}: {error.message}", error.hint))
+        findings.append(Finding("fail", "settings", shown_error(error), error.hint))
     else:
         findings = run_checks(all_checks(settings))
     is_well = all(finding.status != "fail" for finding in findings)

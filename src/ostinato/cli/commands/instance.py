@@ -20,6 +20,7 @@ from ostinato.cli.options import (
 from ostinato.cli.selecting import (
     CodeOption,
     KeyOption,
+    One,
     SinceOption,
     StateOption,
     TaskOption,
@@ -36,14 +37,26 @@ if TYPE_CHECKING:
     from ostinato.store.batches import InstanceCounts, InstancePage
 
 app = typer.Typer(
-    help="Instances: list, show, logs, retry, cancel.",
+    help="Instances, each one run of a task with all its attempts: list, show, logs, retry, cancel.",
     no_args_is_help=True,
     rich_markup_mode=None,
     add_completion=False,
 )
 
 IdArgument = Annotated[
-    str, typer.Argument(metavar="ID", help="Id of the instance.", autocompletion=completing.instances)
+    str | None,
+    typer.Argument(
+        metavar="ID",
+        help="Id of the instance, or its first 8 characters or more.",
+        autocompletion=completing.instances,
+    ),
+]
+LastOption = Annotated[bool, typer.Option("--last", help="Instead of an id: the newest, of --task if given.")]
+LastTaskOption = Annotated[
+    str | None,
+    typer.Option(
+        "--task", metavar="NAME", help="With --last: of this task.", autocompletion=completing.tasks
+    ),
 ]
 
 #: Instances that `--count` looks at where no index tells their number.
@@ -95,9 +108,11 @@ def list_instances(
 
 @app.command()
 def show(
-    instance_id: IdArgument,
     context: typer.Context,
+    instance_id: IdArgument = None,
     *,
+    last: LastOption = False,
+    task: LastTaskOption = None,
     traceback: Annotated[bool, typer.Option("--traceback", help="Show the tracebacks too.")] = False,
     every: Annotated[
         bool, typer.Option("--all", help="Tell every attempt and event, not only the newest 200.")
@@ -105,16 +120,19 @@ def show(
     watch: WatchOption = False,
     interval: IntervalOption = None,
     database: DatabaseOption = None,
+    namespace: NamespaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Tell the story of one instance: attempts, failures, decisions, and what comes next."""
     from ostinato.cli import watching
 
+    one = One(instance_id=instance_id, last=last, task=task)
+
     async def look(session: Session) -> Answer:
-        return await _story(session, instance_id, traceback=traceback, every=every)
+        return await _story(session, await one.find(session), traceback=traceback, every=every)
 
     watching.show(
-        settings_of(context, database=database),
+        settings_of(context, database=database, namespace=namespace),
         look,
         in_json=wants_json(context, as_json=as_json),
         watch=watch,

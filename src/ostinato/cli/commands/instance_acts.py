@@ -37,7 +37,11 @@ if TYPE_CHECKING:
 
 IdsArgument = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[ID...]", help="Ids of the instances.", autocompletion=completing.instances),
+    typer.Argument(
+        metavar="ID",
+        help="Ids of the instances, or 8 characters of each from its start.",
+        autocompletion=completing.instances,
+    ),
 ]
 MatchLimitOption = Annotated[
     int | None,
@@ -46,6 +50,18 @@ MatchLimitOption = Annotated[
 DryRunOption = Annotated[
     bool, typer.Option("--dry-run", help="With a filter: show which instances are meant, and do nothing.")
 ]
+LatestOption = Annotated[
+    bool, typer.Option("--latest", help="With the newest version of the task, not the pinned one.")
+]
+PayloadOption = Annotated[
+    str | None,
+    typer.Option("--payload", metavar="JSON", help="Another payload; @FILE reads a file, - stdin."),
+]
+ForceOption = Annotated[
+    bool, typer.Option("--force", help="Also what ended in success; by filter only with --state success.")
+]
+
+_PAST = {"retry": "retried", "cancel": "cancelled"}
 
 
 class _Act:
@@ -79,13 +95,9 @@ def retry(
     limit: MatchLimitOption = None,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
-    latest: Annotated[
-        bool, typer.Option("--latest", help="With the newest version of the task, not the pinned one.")
-    ] = False,
-    payload: Annotated[
-        str | None,
-        typer.Option("--payload", metavar="JSON", help="Another payload; @FILE reads a file, - stdin."),
-    ] = None,
+    latest: LatestOption = False,
+    payload: PayloadOption = None,
+    force: ForceOption = False,
     reason: ReasonOption = "",
     database: DatabaseOption = None,
     namespace: NamespaceOption = None,
@@ -100,7 +112,13 @@ def retry(
         verb="retry",
         done=lambda _: "runs again",
         by_ids=lambda session, ids: replay.replay(
-            session.store, ids, asker=session.asker, reason=reason, latest=latest, payload=another
+            session.store,
+            ids,
+            asker=session.asker,
+            reason=reason,
+            latest=latest,
+            payload=another,
+            force=force,
         ),
         by_filter=lambda session, where, count, dry: replay.replay_matching(
             session.store,
@@ -111,6 +129,7 @@ def retry(
             latest=latest,
             payload=another,
             dry_run=dry,
+            force=force,
         ),
     )
     chosen = selection(task=task, states=state, code=code, since=since, until=until)
@@ -195,9 +214,13 @@ def _filters(chosen: Selection, *, limit: int | None, dry_run: bool) -> list[tup
 def _on_ids(act: _Act, settings: Settings, instance_ids: Sequence[str], *, in_json: bool) -> None:
     from ostinato.cli.answers import show_answers
     from ostinato.cli.session import in_session
+    from ostinato.control.queries import resolve_ids
 
-    unique = list(dict.fromkeys(instance_ids))
-    answers = in_session(settings, lambda session: act.by_ids(session, unique))
+    async def work(session: Session) -> tuple[list[str], list[RequestAnswer]]:
+        unique = list(dict.fromkeys(await resolve_ids(session.store, instance_ids)))
+        return unique, await act.by_ids(session, unique)
+
+    unique, answers = in_session(settings, work)
     show_answers(unique, answers, done=act.done, in_json=in_json)
 
 
@@ -229,7 +252,9 @@ def _on_matching(
         if dry_run:
             _show_meant(found, in_json=in_json)
             return
-        if found and not confirm(_question(act.verb, found, settings), yes=False):
+        meant = _meant(found, settings)
+        would = f"{meant} would be {_PAST[act.verb]}"
+        if found and not confirm(f"{act.verb} {meant}", consequence=would, yes=False):
             raise typer.Exit(1)
     matched = in_session(settings, lambda session: matching(session, dry=False))
     pairs = [(one.instance.id, one.answer) for one in matched if one.answer is not None]
@@ -245,11 +270,11 @@ def _on_matching(
     )
 
 
-def _question(verb: str, found: Sequence[Matched], settings: Settings) -> str:
+def _meant(found: Sequence[Matched], settings: Settings) -> str:
     tasks = sorted({str(one.instance.ref) for one in found})
     what = "1 instance" if len(found) == 1 else f"{len(found)} instances"
     of = tasks[0] if len(tasks) == 1 else f"{len(tasks)} tasks in namespace {settings.namespace}"
-    return f"{verb} {what} of {of}"
+    return f"{what} of {of}"
 
 
 def _show_meant(found: Sequence[Matched], *, in_json: bool) -> None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ostinato.cli.commands.instance import IdArgument, app
-from ostinato.cli.options import DatabaseOption, JsonOption, settings_of, wants_json
+from ostinato.cli.commands.instance import IdArgument, LastOption, LastTaskOption, app
+from ostinato.cli.options import DatabaseOption, JsonOption, NamespaceOption, settings_of, wants_json
 from ostinato.cli.output import JsonArray, flush_output, note, print_json, safe_lines, say, write
+from ostinato.cli.selecting import One
 from ostinato.errors import UserError
 
 if TYPE_CHECKING:
@@ -27,9 +28,11 @@ _SETTLED_US = 1_000_000
 
 @app.command()
 def logs(
-    instance_id: IdArgument,
     context: typer.Context,
+    instance_id: IdArgument = None,
     *,
+    last: LastOption = False,
+    task: LastTaskOption = None,
     attempt: Annotated[
         int | None, typer.Option("--attempt", metavar="N", help="Only of this attempt.")
     ] = None,
@@ -40,6 +43,7 @@ def logs(
         int | None, typer.Option("--tail", metavar="N", help="Of what it wrote so far, only the last lines.")
     ] = None,
     database: DatabaseOption = None,
+    namespace: NamespaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Print what an instance wrote."""
@@ -47,16 +51,19 @@ def logs(
         raise UserError("INVALID_VALUE", f"{attempt} is no attempt; the first is 1", field="--attempt")
     if tail is not None and not 0 <= tail <= _TAIL_MAX:
         raise UserError("INVALID_VALUE", f"{tail} is not within 0 to {_TAIL_MAX}", field="--tail")
-    settings = settings_of(context, database=database)
-    wanted = _Wanted(instance_id, attempt=attempt, tail=tail, follow=follow)
+    one = One(instance_id=instance_id, last=last, task=task)
+    settings = settings_of(context, database=database, namespace=namespace)
+    wanted = _Wanted(one, attempt=attempt, tail=tail, follow=follow)
     _print(settings, wanted, in_json=wants_json(context, as_json=as_json))
 
 
 class _Wanted:
     """Which output is shown."""
 
-    def __init__(self, instance_id: str, *, attempt: int | None, tail: int | None, follow: bool) -> None:
-        self.instance_id = instance_id
+    def __init__(self, one: One, *, attempt: int | None, tail: int | None, follow: bool) -> None:
+        self.one = one
+        #: Empty until it has been found.
+        self.instance_id = ""
         self.attempt = attempt
         self.tail = tail
         self.follow = follow
@@ -73,6 +80,7 @@ def _print(settings: Settings, wanted: _Wanted, *, in_json: bool) -> None:
     async def use(session: Session) -> None:
         from ostinato.control.queries import get_instance
 
+        wanted.instance_id = await wanted.one.find(session)
         instance = await get_instance(session.store, wanted.instance_id)
         if wanted.attempt is not None and wanted.attempt > instance.attempt and not wanted.follow:
             note(f"there is no attempt {wanted.attempt}; the newest is {instance.attempt}")
@@ -82,7 +90,7 @@ def _print(settings: Settings, wanted: _Wanted, *, in_json: bool) -> None:
     try:
         in_session(settings, use)
     except KeyboardInterrupt:
-        if wanted.follow:
+        if wanted.follow and wanted.instance_id:
             note(f"no longer following; instance {wanted.instance_id} goes on")
         raise
     sink.end()
@@ -94,13 +102,17 @@ class _Text:
     def __init__(self, wanted: _Wanted) -> None:
         self._has_headings = wanted.attempt is None
         self._attempt = 0
+        self._is_within_line = False
 
     def add(self, chunk: OutputChunk) -> None:
         if chunk.attempt != self._attempt and self._has_headings:
+            if self._is_within_line:
+                say()
             say(f"--- attempt {chunk.attempt} ---")
         self._attempt = chunk.attempt
-        text = safe_lines(chunk.text)
-        write(text if text.endswith("\n") else f"{text}\n")
+        # Pieces are as they came, so a line may go on in the next one.
+        write(safe_lines(chunk.text))
+        self._is_within_line = not chunk.text.endswith("\n")
         flush_output()
 
     def end(self) -> None:
@@ -146,7 +158,7 @@ async def _chunks(session: Session, wanted: _Wanted, instance: Instance) -> Asyn
 
     start = (0, -1) if wanted.attempt is None else (min(wanted.attempt, instance.attempt + 1), -1)
     at = start
-    kept: deque[OutputChunk] = deque(maxlen=wanted.tail)
+    kept = _LastLines(wanted.tail or 0)
     async for chunk in read_output(session.store, wanted.instance_id, after=start):
         at = (chunk.attempt, chunk.sequence)
         if not wanted.has(chunk):
@@ -154,19 +166,40 @@ async def _chunks(session: Session, wanted: _Wanted, instance: Instance) -> Asyn
         if wanted.tail is None:
             yield chunk
         else:
-            kept.extend(_lines_of(chunk))
-    for chunk in kept:
+            kept.add(chunk)
+    for chunk in kept.pieces():
         yield chunk
     if wanted.follow:
         async for chunk in _later(session, wanted, after=at):
             yield chunk
 
 
-def _lines_of(chunk: OutputChunk) -> list[OutputChunk]:
-    """A piece for each line of `chunk`."""
-    import msgspec
+class _LastLines:
+    """The last lines of output, a line with all pieces in which it came."""
 
-    return [msgspec.structs.replace(chunk, text=line) for line in chunk.text.splitlines(keepends=True)]
+    def __init__(self, count: int) -> None:
+        self._lines: deque[list[OutputChunk]] = deque(maxlen=count)
+        self._newest: OutputChunk | None = None
+
+    def add(self, chunk: OutputChunk) -> None:
+        """Take the lines of `chunk`, the first of which may go on with the one before."""
+        import msgspec
+
+        # As written: other characters that end a line for Python, such as a form feed, are part of it.
+        *whole, rest = chunk.text.split("\n")
+        for text in [*(f"{line}\n" for line in whole), *([rest] if rest else [])]:
+            piece = msgspec.structs.replace(chunk, text=text)
+            before, self._newest = self._newest, piece
+            goes_on = before is not None and before.attempt == piece.attempt and before.text[-1:] != "\n"
+            if goes_on and self._lines:
+                self._lines[-1].append(piece)
+            else:
+                self._lines.append([piece])
+
+    def pieces(self) -> Iterator[OutputChunk]:
+        """What is kept, in its order."""
+        for line in self._lines:
+            yield from line
 
 
 async def _later(session: Session, wanted: _Wanted, *, after: tuple[int, int]) -> AsyncIterator[OutputChunk]:

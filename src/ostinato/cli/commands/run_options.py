@@ -24,7 +24,7 @@ AppOption = Annotated[
     str | None, typer.Option("--app", metavar="APP", help="As the arguments of dev, but no documents.")
 ]
 BindOption = Annotated[
-    str | None, typer.Option("--bind", metavar="HOST:PORT", help="Address of health and metrics.")
+    str | None, typer.Option("--bind", metavar="HOST:PORT", help="Address of API, health and metrics.")
 ]
 WorkerBindOption = Annotated[
     str | None, typer.Option("--worker-bind", metavar="HOST:PORT", help="Address that workers connect to.")

@@ -124,14 +124,15 @@ def delete(
 
     settings = settings_of(context, database=database, namespace=namespace)
     unique = list(dict.fromkeys(names))
-    question = in_session(settings, lambda session: _consequence(session, unique))
-    if not confirm(question, yes=yes):
+    tasks, instances = in_session(settings, lambda session: _consequence(session, unique))
+    consequence = f"{tasks} would be deleted, {instances}"
+    if not confirm(f"delete {tasks}, {instances}", consequence=consequence, yes=yes):
         raise typer.Exit(1)
     _delete(settings, unique, in_json=wants_json(context, as_json=as_json))
 
 
-async def _consequence(session: Session, names: Sequence[str]) -> str:
-    """What deleting would do, counted now; raises ``TASK_NOT_FOUND`` before anything is asked."""
+async def _consequence(session: Session, names: Sequence[str]) -> tuple[str, str]:
+    """The tasks, and what deleting them does to their instances, counted now. Raises ``TASK_NOT_FOUND``."""
     from ostinato.control.queries import count_instances, get_task
     from ostinato.core.states import LIVE_STATES, State
     from ostinato.store.batches import InstanceFilter
@@ -149,8 +150,8 @@ async def _consequence(session: Session, names: Sequence[str]) -> str:
         is_exact = is_exact and counts.exact
     what = f"task {session.ref(names[0])}" if len(names) == 1 else f"{len(names)} tasks ({', '.join(names)})"
     least = "" if is_exact else "at least "
-    return (
-        f"delete {what}, with {least}{waiting} waiting instance{_plural(waiting)} to be cancelled "
+    return what, (
+        f"with {least}{waiting} waiting instance{_plural(waiting)} to be cancelled "
         f"and {running} running to go on to {'its' if running == 1 else 'their'} end"
     )
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ostinato.cli.commands.task import NameArgument, app
+from ostinato.cli.liveness import HOW_TO_START, no_scheduler_runs
 from ostinato.cli.options import (
     DatabaseOption,
     JsonOption,
@@ -33,7 +34,9 @@ PayloadOption = Annotated[
 ArgumentsOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--arg", metavar="NAME=VALUE", help="One argument, as JSON or else a text; may be repeated."
+        "--arg",
+        metavar="NAME=TEXT",
+        help="One argument: NAME=TEXT is always text, NAME:=JSON any value (count:=3); may be repeated.",
     ),
 ]
 KeyOption = Annotated[
@@ -69,18 +72,16 @@ def trigger_task(
     as_json: JsonOption = False,
 ) -> None:
     """Run a task now, or later with --delay or --at."""
-    import msgspec
-
     from ostinato.cli.payloads import payload_of
     from ostinato.cli.session import in_session, user_name
     from ostinato.cli.waiting import follow_to_end
     from ostinato.control.names import validate_key
     from ostinato.control.requests import validate_reason
-    from ostinato.control.shapes.answers import submitted_shape
     from ostinato.control.submit import SubmitRequest
     from ostinato.core.instants import parse_duration, parse_instant
 
     settings = settings_of(context, database=database, namespace=namespace)
+    in_json = wants_json(context, as_json=as_json)
     validate_reason(reason)
     if key is not None:
         # In ``control`` an empty key means none; who gives one has lost it on the way.
@@ -98,19 +99,37 @@ def trigger_task(
         reason=f"{started}: {reason}" if reason else started,
     )
     try:
-        receipt = in_session(settings, lambda session: _submit(session, request))
+        receipt, waits_for_scheduler = in_session(
+            settings, lambda session: _submitted(session, request, looks=not (wait or in_json))
+        )
     except KeyboardInterrupt:
         note(f"whether it was started is not known: ostinato instance list --task {name} shows it")
         raise
-    in_json = wants_json(context, as_json=as_json)
     if not receipt.created and (wait or not in_json):
         note(f"the key {key!r} is live: this instance existed before")
     if wait:
         follow_to_end(settings, receipt.instance_id, in_json=in_json)
-    elif in_json:
-        print_json(msgspec.to_builtins(submitted_shape(receipt)))
     else:
-        say(receipt.instance_id)
+        _show_receipt(receipt, waits_for_scheduler=waits_for_scheduler, in_json=in_json)
+
+
+def _show_receipt(receipt: SubmitReceipt, *, waits_for_scheduler: bool, in_json: bool) -> None:
+    if in_json:
+        import msgspec
+
+        from ostinato.control.shapes.answers import submitted_shape
+
+        print_json(msgspec.to_builtins(submitted_shape(receipt)))
+        return
+    say(receipt.instance_id)
+    if waits_for_scheduler:
+        note(f"no scheduler is running: it is recorded, and starts when one does; {HOW_TO_START}")
+
+
+async def _submitted(session: Session, request: SubmitRequest, *, looks: bool) -> tuple[SubmitReceipt, bool]:
+    """The receipt and, if it `looks`, whether no scheduler is there to start the instance."""
+    receipt = await _submit(session, request)
+    return receipt, looks and await no_scheduler_runs(session)
 
 
 async def _submit(session: Session, request: SubmitRequest) -> SubmitReceipt:

@@ -51,24 +51,36 @@ def _worker(context: typer.Context, **options: Any) -> None:
 def list_workers(
     context: typer.Context,
     *,
+    every: Annotated[
+        bool, typer.Option("--all", help="Also those that left within the last day, every one.")
+    ] = False,
     watch: WatchOption = False,
     interval: IntervalOption = None,
     database: DatabaseOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List workers: those that are connected, and those that left within the last day."""
+    """List workers that are connected, and those that left within the last hour and have no successor."""
 
     async def look(session: Session) -> Answer:
         from ostinato.cli.views import WORKER_COLUMNS, worker_cells
-        from ostinato.control.cluster import list_workers
+        from ostinato.control.cluster import list_workers, silent_nodes, without_past
 
-        found = await list_workers(session.store)
-        return table_answer(
+        store = session.store
+        known = await list_workers(store, silent=await silent_nodes(store, clock=session.clock))
+        found = known if every else without_past(known, now_us=await store.now_us())
+        answer = table_answer(
             found,
             columns=WORKER_COLUMNS,
             cells=[worker_cells(worker) for worker in found],
-            empty="No worker is connected, or was within the last day.",
+            empty="No worker is connected, or was within the last hour."
+            if not every
+            else "No worker is connected, or was within the last day.",
         )
+        hidden = len(known) - len(found)
+        if hidden:
+            workers = "1 worker that is gone is" if hidden == 1 else f"{hidden} workers that are gone are"
+            answer.notes = [f"{workers} not shown: --all shows every one"]
+        return answer
 
     show_answer(context, look, watch=watch, interval=interval, database=database, as_json=as_json)
 
@@ -90,9 +102,10 @@ def show_worker(
 
         from ostinato.cli.views import worker_lines
         from ostinato.cli.watching import Answer
-        from ostinato.control.cluster import get_worker
+        from ostinato.control.cluster import get_worker, silent_nodes
 
-        found = await get_worker(session.store, worker)
+        silent = await silent_nodes(session.store, clock=session.clock)
+        found = await get_worker(session.store, worker, silent=silent)
         return Answer(data=lambda: msgspec.to_builtins(found), lines=lambda _: worker_lines(found))
 
     show_answer(context, look, watch=watch, interval=interval, database=database, as_json=as_json)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, TypeVar
 
@@ -44,6 +44,10 @@ class Block(msgspec.Struct, frozen=True, kw_only=True):
     type: Any
     thing: str
     fields: tuple[Field, ...]
+    #: How an unknown field with its value is written here, empty: not known.
+    unknown_hint: Callable[[str, object], str] | None = None
+    #: Which block is meant by something else in its place.
+    bare_hint: Callable[[object], str] | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -55,11 +59,13 @@ class Block(msgspec.Struct, frozen=True, kw_only=True):
         Raises the fault of what is no block.
         """
         if not isinstance(value, Mapping):
-            raise wrong_type(value, "a block of fields", field=field)
+            hint = "" if self.bare_hint is None or value is None else self.bare_hint(value)
+            raise wrong_type(value, "a block of fields", field=field, hint=hint)
         names = self.names
         for name in value:
             if name not in names:
-                reading.refuse(unknown_field(name, names, field=field, thing=self.thing))
+                hint = self._hint(name, value[name])
+                reading.refuse(unknown_field(name, names, field=field, thing=self.thing, hint=hint))
         members: dict[str, Any] = {}
         for entry in self.fields:
             path = joined(field, entry.name)
@@ -70,6 +76,11 @@ class Block(msgspec.Struct, frozen=True, kw_only=True):
                 reading.refuse(UserError("INVALID_VALUE", "is missing", field=path, hint=_example(entry)))
                 members[entry.attribute] = FAULTY
         return members
+
+    def _hint(self, name: object, value: object) -> str:
+        if self.unknown_hint is None or not isinstance(name, str):
+            return ""
+        return self.unknown_hint(name, value)
 
     def read(self, value: object, field: str, *, reading: Reading) -> Any:
         members = self.read_members(value, field, reading=reading)

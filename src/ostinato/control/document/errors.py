@@ -23,8 +23,8 @@ class InvalidDocument(UserError):
         self.errors = tuple(errors)
 
 
-def unknown_field(name: object, known: Sequence[str], *, field: str, thing: str) -> UserError:
-    """The fault of a key that `thing` does not have, with the nearest known one or all of them."""
+def unknown_field(name: object, known: Sequence[str], *, field: str, thing: str, hint: str = "") -> UserError:
+    """The fault of a key that `thing` does not have; without a `hint`, the nearest or all known ones."""
     # Imported by those who read names only.
     from ostinato.control.names import did_you_mean
 
@@ -33,7 +33,7 @@ def unknown_field(name: object, known: Sequence[str], *, field: str, thing: str)
         "INVALID_VALUE",
         f"{shown!r} is not a field of {thing}",
         field=joined(field, shown),
-        hint=did_you_mean(shown, known) or f"known are {', '.join(known)}",
+        hint=hint or did_you_mean(shown, known) or f"known are {', '.join(known)}",
     )
 
 

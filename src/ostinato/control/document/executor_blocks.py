@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from ostinato.control.document.block import Block, Field
+from ostinato.control.document.hints import block_hint
 from ostinato.control.document.kinds import Duration, ListOf, Text, TextMap, Truth
 from ostinato.control.document.reading import FAULTY, Reading, wrong_type
 from ostinato.core.definition import ExecutorSpec, HttpSpec, Parameter, PythonSpec, ShellSpec
@@ -98,6 +100,7 @@ class PythonKind:
     block = Block(
         type=PythonSpec,
         thing="a Python function",
+        bare_hint=partial(block_hint, "python"),
         fields=(
             Field(
                 name="call",
@@ -152,6 +155,7 @@ class PythonKind:
 SHELL = Block(
     type=ShellSpec,
     thing="a command",
+    bare_hint=partial(block_hint, "shell"),
     fields=(
         Field(
             name="command",
@@ -181,6 +185,7 @@ SHELL = Block(
 HTTP = Block(
     type=HttpSpec,
     thing="an HTTP request",
+    bare_hint=partial(block_hint, "http"),
     fields=(
         Field(
             name="method",

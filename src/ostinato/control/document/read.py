@@ -11,6 +11,7 @@ from ostinato.control.apply import definition_faults
 from ostinato.control.document.block import Block, Field
 from ostinato.control.document.errors import InvalidDocument, joined, shown_key
 from ostinato.control.document.executor_blocks import readable_part
+from ostinato.control.document.hints import list_hint
 from ostinato.control.document.kinds import NAME_PATTERN, Text, Whole
 from ostinato.control.document.reading import FAULTY, Reading, wrong_type
 from ostinato.control.document.task_fields import EXECUTORS, NAME, OPTIONS, TASK
@@ -39,7 +40,7 @@ class Entries:
 
     def read(self, value: object, field: str, *, reading: Reading) -> Any:
         if not isinstance(value, list | tuple):
-            raise wrong_type(value, "a list", field=field, hint="begin each task with '- name:'")
+            raise wrong_type(value, "a list", field=field, hint=list_hint(value))
         return value
 
     def write(self, value: Any) -> Any:

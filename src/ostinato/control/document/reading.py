@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any, Final, Protocol
 
+from ostinato.core.url_text import shown_url
 from ostinato.errors import UserError, restated
 
 
@@ -85,9 +86,11 @@ def type_words(value: object) -> str:
 
 
 def shown(value: object) -> str:
-    """A value in a message, at most 60 characters of it."""
+    """A value in a message, at most 60 characters of it, and none of a password."""
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) > 10**40:
         return "the integer"  # repr() of thousands of digits raises
+    if isinstance(value, str) and ("://" in value or (":" in value and "@" in value)):
+        value = shown_url(value)  # in whatever field it was written
     text = repr(value)
     return text if len(text) <= 60 else text[:60] + "…"
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from ostinato.control.document.block import or_null
 from ostinato.control.document.errors import joined
+from ostinato.control.document.hints import native_retry_hint
 from ostinato.control.document.kinds import DURATION_PATTERN, NONE, WHOLE_FLOAT_MAX, plain_number
 from ostinato.control.document.reading import FAULTY, Reading, shown, wrong_type
 from ostinato.core.failure.match import PATTERN_LENGTH_MAX
@@ -43,7 +44,8 @@ class RetryKind:
         if reading.native and isinstance(value, RetryPolicy):
             return value
         if not isinstance(value, Mapping):
-            raise wrong_type(value, "a retry policy", field=field, code="INVALID_POLICY", hint=_HINT)
+            hint = native_retry_hint(value) if _is_number(value) else _HINT
+            raise wrong_type(value, "a retry policy", field=field, code="INVALID_POLICY", hint=hint)
         said: dict[object, object] = dict(value)
         before = len(reading.faults)
         if not reading.native:

@@ -13,6 +13,7 @@ from ostinato.control.apply import (
 )
 from ostinato.control.document.block import Block, Field
 from ostinato.control.document.executor_blocks import HTTP, PYTHON, SHELL
+from ostinato.control.document.hints import hint_of_task_field
 from ostinato.control.document.kinds import (
     NAME_PATTERN,
     Duration,
@@ -163,4 +164,9 @@ OPTIONS = Block(
 )
 
 #: A whole entry.
-TASK = Block(type=TaskDefinition, thing="a task", fields=(NAME, *EXECUTORS, *OPTIONS.fields))
+TASK = Block(
+    type=TaskDefinition,
+    thing="a task",
+    fields=(NAME, *EXECUTORS, *OPTIONS.fields),
+    unknown_hint=hint_of_task_field,
+)

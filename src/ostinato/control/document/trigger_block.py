@@ -8,6 +8,7 @@ from typing import Any, get_args
 import msgspec
 
 from ostinato.control.document.block import Block, Field
+from ostinato.control.document.hints import hint_of_trigger_field
 from ostinato.control.document.kinds import Duration, Instant, Text, Whole, Word
 from ostinato.control.document.reading import FAULTY, Reading, wrong_type
 from ostinato.core.instants import HOUR
@@ -53,6 +54,7 @@ _MISFIRE = (
 CRON = Block(
     type=CronTrigger,
     thing="a cron trigger",
+    unknown_hint=hint_of_trigger_field,
     fields=(
         Field(
             name="cron",

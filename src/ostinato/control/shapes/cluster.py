@@ -10,7 +10,7 @@ class WorkerShape(msgspec.Struct, kw_only=True):
 
     id: str
     name: str
-    #: ``connected``, ``draining`` or ``gone``.
+    #: ``connected``, ``draining`` or ``gone``; ``unknown`` where its node shows no sign of life.
     state: str
     labels: dict[str, str]
     #: Slots by pool.
@@ -37,6 +37,8 @@ class NodeShape(msgspec.Struct, kw_only=True):
     #: Rises with every renewal; a node whose count stands still is gone or frozen.
     renewals: int
     partitions: int
+    #: Whether its renewals were seen to rise; null: nobody has watched.
+    alive: bool | None = None
 
 
 class PartitionShape(msgspec.Struct, kw_only=True):

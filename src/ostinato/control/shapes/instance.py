@@ -28,7 +28,7 @@ class InstanceShape(msgspec.Struct, kw_only=True):
     generation: int
     attempt: int
     #: Failures of the task itself, and lost attempts, in this generation.
-    retry_count: int
+    failure_count: int
     lost_count: int
     worker: str | None
     key: str | None
@@ -193,7 +193,7 @@ def _common(instance: Instance) -> dict[str, Any]:
         "priority": instance.priority,
         "generation": instance.generation,
         "attempt": instance.attempt,
-        "retry_count": instance.counters.failures,
+        "failure_count": instance.counters.failures,
         "lost_count": instance.counters.lost,
         "worker": instance.worker_name or None,
         "key": instance.key or None,

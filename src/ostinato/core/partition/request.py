@@ -123,7 +123,10 @@ def _replay_refusal(instance: Instance, body: ReplayBody) -> tuple[str, str] | N
         message = f"instance {instance.id} is {instance.state}; only one that has ended can be replayed"
         return "INSTANCE_NOT_TERMINAL", message
     if instance.state is State.SUCCESS and not body.force:
-        return "INSTANCE_SUCCEEDED", f"instance {instance.id} ended in success; only by force does it run again"
+        return (
+            "INSTANCE_SUCCEEDED",
+            f"instance {instance.id} ended in success; only by force does it run again",
+        )
     return None
 
 

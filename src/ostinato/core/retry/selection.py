@@ -22,6 +22,8 @@ class Selection(msgspec.Struct, frozen=True):
     rule: str
     words: str
     policy: RetryPolicy
+    #: As `words`, beside a reason for which it is not retried all the same.
+    cause: str = ""
 
 
 def select(policy: RetryPolicy, failure: Failure) -> Selection:
@@ -33,21 +35,22 @@ def select(policy: RetryPolicy, failure: Failure) -> Selection:
             words = f"{_element_words(found)} matches {name}"
             if rule.action == "fail":
                 return Selection(False, name, f"{words}, which says fail", policy)
-            return Selection(True, name, words, policy_for_rule(policy, rule))
+            return Selection(True, name, words, policy_for_rule(policy, rule), cause=words)
     found = first_match(policy.no_retry_on, failure)
     if found is not None:
         words = f"{_element_words(found)} is on no_retry_on"
         return Selection(False, f"no_retry_on: {found[0]}", words, policy)
     if not policy.retry_on:
         words = f"{code_words(failure)} ({failure.category}) may be retried"
-        return Selection(True, "default", words, policy)
+        return Selection(True, "default", words, policy, cause=f"{code_words(failure)}, {failure.category}")
     found = first_match(policy.retry_on, failure)
     if found is not None:
         words = f"{_element_words(found)} is on retry_on"
-        return Selection(True, f"retry_on: {found[0]}", words, policy)
+        return Selection(True, f"retry_on: {found[0]}", words, policy, cause=words)
     # The task's own plea is more particular than the list of failures that nobody foresaw in it.
     if failure.code == "RETRY_LATER" or RETRY_LATER_CLASS in failure.classes:
-        return Selection(True, "retry_later", "the task asked to be run again (RetryLater)", policy)
+        words = "the task asked to be run again (RetryLater)"
+        return Selection(True, "retry_later", words, policy, cause=words)
     words = f"{code_words(failure)} of category {failure.category} is not on retry_on"
     return Selection(False, "retry_on", words, policy)
 
@@ -74,7 +77,7 @@ def policy_for_rule(policy: RetryPolicy, rule: RetryRule) -> RetryPolicy:
 def stops_after_loss(policy: RetryPolicy, failure: Failure) -> tuple[str, str] | None:
     """Rule and words if an attempt that began and whose end is unknown must not be repeated."""
     if policy.max_lost == 0:
-        return "max_lost", "max_lost is 0, so the task runs at most once"
+        return "max_lost", f"max_lost is 0, so the task runs at most once ({code_words(failure)})"
     for index, rule in enumerate(policy.rules):
         found = first_match(rule.match, failure)
         if found is not None:

@@ -74,17 +74,19 @@ def decide(
     failure asks for counts from it (None or a later instant: from `now_us`). Source: design section 4.
     """
     if failure.category == "cancelled":
-        return GiveUp(f"{code_words(failure)} is never retried", "cancelled", counters)
+        words = f"not retried: what was cancelled never is ({code_words(failure)})"
+        return GiveUp(words, "cancelled", counters)
     if failure.category == "lost":
         return _decide_lost(policy, failure, counters=counters, now_us=now_us)
     opened_us = now_us if counters.window_opened_us is None else counters.window_opened_us
     counters = msgspec.structs.replace(counters, failures=counters.failures + 1, window_opened_us=opened_us)
     selection = select(policy, failure)
     if not selection.retried:
-        return GiveUp(selection.words, selection.rule, counters)
+        return GiveUp(f"not retried: {selection.words}", selection.rule, counters)
     chosen = selection.policy
     if counters.failures > chosen.max_retry:
-        return GiveUp(f"{selection.words}; {_used_up(chosen.max_retry)}", "max_retry", counters)
+        words = f"not retried: {_used_up(chosen.max_retry)} ({selection.cause})"
+        return GiveUp(words, "max_retry", counters)
     asked_us = _asked_us(failure, now_us=now_us, failed_us=failed_us)
     if asked_us is not None:
         return _decide_asked(selection, counters, asked_us=asked_us, now_us=now_us, rng=rng)
@@ -121,7 +123,8 @@ def _decide_asked(
     """The failure asks not to be run before `asked_us`: this beats the backoff, not the window."""
     asked = f"the failure asks to wait {_wait_words(asked_us - now_us)} (Retry-After)"
     if asked_us - now_us > RETRY_AFTER_MAX_US:
-        return GiveUp(f"{selection.words}; {asked}, which is more than 24h", "retry_after", counters)
+        words = f"not retried: {asked}, which is more than 24h ({selection.cause})"
+        return GiveUp(words, "retry_after", counters)
     policy = selection.policy
     added_us = added_jitter_us(policy, backoff_delay(policy, counters.failures).delay_us, rng=rng)
     if added_us:
@@ -148,7 +151,7 @@ def _schedule(selection: Selection, counters: Counters, *, due_us: int, waits: s
     refusal = _out_of_range(policy, counters, due_us=due_us)
     if refusal is not None:
         rule, words = refusal
-        return GiveUp(f"{selection.words}; {retry} {waits}; {words}", rule, counters)
+        return GiveUp(f"not retried: {retry} {words} ({waits}; {selection.cause})", rule, counters)
     why = f"{selection.words}; {retry}; {waits}; next at {_instant(due_us)}"
     return RetryAt(due_us, why, selection.rule, counters)
 
@@ -162,15 +165,15 @@ def _decide_lost(policy: RetryPolicy, failure: Failure, *, counters: Counters, n
     if failure.code in HAND_BACK_CODES:
         counters = msgspec.structs.replace(counters, hand_backs=counters.hand_backs + 1)
         if stopped is not None:
-            return GiveUp(f"{words}; {stopped[1]}", stopped[0], counters)
+            return GiveUp(f"not retried: {stopped[1]}", stopped[0], counters)
         return _schedule_uncounted(policy, counters, count=counters.hand_backs, now_us=now_us, words=words)
     counters = msgspec.structs.replace(counters, lost=counters.lost + 1)
     if stopped is not None:
-        return GiveUp(f"{words}; {stopped[1]}", stopped[0], counters)
+        return GiveUp(f"not retried: {stopped[1]}", stopped[0], counters)
     if counters.lost > policy.max_lost:
         return GiveUp(
-            f"{words}; attempt lost {counters.lost} times, and max_lost allows {policy.max_lost}: "
-            "it may be what takes its workers down",
+            f"not retried: attempt lost {counters.lost} times, and max_lost allows {policy.max_lost}: "
+            f"it may be what takes its workers down ({words})",
             "max_lost",
             counters,
         )
@@ -193,7 +196,7 @@ def _schedule_lost(
     waits = f"waits {_wait_words(wait_us)}"
     refusal = _out_of_range(policy, counters, due_us=due_us)
     if refusal is not None:
-        return GiveUp(f"{words}; {waits}; {refusal[1]}", refusal[0], counters)
+        return GiveUp(f"not retried: the next attempt {refusal[1]} ({waits}; {words})", refusal[0], counters)
     return RetryAt(due_us, f"{words}; {waits}; next at {_instant(due_us)}", "lost", counters)
 
 
@@ -202,7 +205,7 @@ def _out_of_range(policy: RetryPolicy, counters: Counters, *, due_us: int) -> tu
     if end_us is not None and due_us > end_us:
         return "window", f"would pass the window that ends at {_instant(end_us)}"
     if due_us > INSTANT_MAX_US:
-        return "calendar", "next time out of range"
+        return "calendar", "would be due beyond the last instant that there is"
     return None
 
 

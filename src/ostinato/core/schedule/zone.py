@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from difflib import get_close_matches
 from functools import lru_cache
 from importlib import resources
 from typing import NamedTuple
@@ -31,6 +32,8 @@ _MARGIN_S = 3 * DAY_S
 _PROBE_MIN_S = UTC_MIN_S + 2 * DAY_S
 _PROBE_MAX_S = UTC_MAX_S - 2 * DAY_S
 _NAME = re.compile(r"[A-Za-z0-9_+\-]{1,32}(?:/[A-Za-z0-9_+\-]{1,32}){0,3}", re.ASCII)
+#: How alike a name must be to be suggested.
+_NEAR_ENOUGH = 0.75
 #: In the list of names, but stands for "no zone was set".
 _NOT_A_ZONE = frozenset({"Factory"})
 
@@ -71,14 +74,26 @@ def load_zone(name: str, *, field: str = "timezone") -> ZoneInfo:
 
 
 def _unknown(name: str, field: str) -> UserError:
-    spelled = _spelling().get(name.casefold())
+    meant = _meant(name) if len(name) <= 64 else ""
     shown = repr(name if len(name) <= 64 else name[:64] + "…")
     return UserError(
         "INVALID_TIMEZONE",
         f"{shown} is not a time zone of the IANA database" if name else "the time zone is empty",
         field=field,
-        hint=f"write {spelled}" if spelled else "write a name such as Europe/Berlin or UTC",
+        hint=meant or "write a name such as Europe/Berlin or UTC",
     )
+
+
+def _meant(name: str) -> str:
+    """The hint of the zone that is probably meant: another case, a city alone, a slip of the keys."""
+    said = name.strip().replace(" ", "_").casefold()
+    spelling = _spelling()
+    if said in spelling:
+        return f"write {spelling[said]}"
+    # Of offsets every one is near to every other.
+    is_word = not any(letter.isdigit() for letter in said)
+    near = get_close_matches(said, spelling, n=1, cutoff=_NEAR_ENOUGH) if is_word else []
+    return f"did you mean {spelling[near[0]]}?" if near else ""
 
 
 @lru_cache(maxsize=1)
@@ -90,7 +105,9 @@ def zone_names() -> frozenset[str]:
 
 @lru_cache(maxsize=1)
 def _spelling() -> dict[str, str]:
-    return {name.casefold(): name for name in zone_names()}
+    # Sorted, so that of a city in two regions the same is named every time.
+    cities = {name.rpartition("/")[2].casefold(): name for name in sorted(zone_names(), reverse=True)}
+    return cities | {name.casefold(): name for name in zone_names()}
 
 
 def span_at(zone: ZoneInfo, utc_s: int) -> Span:

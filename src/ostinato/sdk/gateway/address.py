@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
+from ostinato.core.url_text import without_passwords
 from ostinato.errors import OstinatoError, UnavailableError, UserError
 from ostinato.settings_readers import is_loopback, sqlite_path
 
@@ -74,7 +75,7 @@ def require_database(said: SaidUrl) -> None:
         raise UnavailableError(
             "DATABASE_UNAVAILABLE",
             f"there is no database {Path(path).absolute()}",
-            subject=said.value,
+            subject=without_passwords(said.value),
             field=said.source,
             hint="name the one of your scheduler, start one there with `ostinato dev` or "
             "`ostinato scheduler`, or call app.apply(), which makes it",

@@ -52,7 +52,7 @@ class StoryAnswer(msgspec.Struct, kw_only=True):
     reason: str
     priority: int
     generation: int
-    retry_count: int
+    failure_count: int
     lost_count: int
     created: str
     due: str
@@ -101,7 +101,7 @@ def story_of(answer: StoryAnswer) -> Story:
         next=answer.next,
         cancel_requested_us=_instant_us(answer.cancel_requested),
         cancel_reason=answer.cancel_reason or "",
-        failures=answer.retry_count,
+        failures=answer.failure_count,
         max_retry=answer.max_retry,
         lost=answer.lost_count,
         max_lost=answer.max_lost,

@@ -18,11 +18,24 @@ _WIDTHS = (128, 32, 8, 1)
 _ROW = re.compile(r"VALUES\s*(\(\?(?:, \?)*\))")
 
 
-@cache
+def _read_all() -> dict[str, str]:
+    """Texts of all statements by name, without their comments."""
+    texts: dict[str, str] = {}
+    for file in files(__package__).joinpath("sql").iterdir():
+        if file.name.endswith(".sql"):
+            lines = file.read_text("utf-8").splitlines()
+            text = "\n".join(line for line in lines if not line.startswith("--")).strip()
+            texts[file.name.removesuffix(".sql")] = text
+    return texts
+
+
+#: Read at once: at the first use of one of them there may be no descriptor left to open it with.
+_TEXTS = _read_all()
+
+
 def statement(name: str) -> str:
     """Text of ``sql/<name>.sql`` without its comments."""
-    text = files(__package__).joinpath("sql", f"{name}.sql").read_text("utf-8")
-    return "\n".join(line for line in text.splitlines() if not line.startswith("--")).strip()
+    return _TEXTS[name]
 
 
 @cache

@@ -16,7 +16,7 @@ from ostinato.core.definition import Origin, TaskDefinition, TaskRef, TaskRow
 from ostinato.core.instants import MILLISECOND, SECOND
 from ostinato.core.model import HistoryRow, Instance, OutputChunk
 from ostinato.core.states import Hold
-from ostinato.errors import UserError
+from ostinato.errors import UnavailableError
 from ostinato.store.batches import (
     ApplyReceipt,
     ChangedTask,
@@ -44,6 +44,7 @@ from ostinato.store.rules import require_partition
 from ostinato.store.sqlite import lists, ownership, queries, tasks, work, workers
 from ostinato.store.sqlite.commit import commit
 from ostinato.store.sqlite.database import connect, connect_writer
+from ostinato.store.sqlite.failures import unusable
 from ostinato.store.sqlite.lane import Lane
 from ostinato.store.sqlite.lock_file import LockFile
 from ostinato.store.sqlite.statements import owned
@@ -98,6 +99,9 @@ class SqliteStore:
     async def open(self) -> None:
         try:
             owners = await self._writer.run("opening the database", ownership.partition_owners)
+            # All that they open is opened now: later there may be no descriptor left.
+            await self._work_reader.run("opening the database", _data_version)
+            await self._list_reader.run("opening the database", _data_version)
         except BaseException:
             await self.close()
             raise
@@ -106,6 +110,7 @@ class SqliteStore:
 
     async def close(self) -> None:
         self._lock.release()
+        self._identity = None
         for lane in (self._list_reader, self._work_reader, self._writer):
             await lane.close()
         self._new_lanes()
@@ -136,22 +141,11 @@ class SqliteStore:
             self._lock.acquire()
             ownership.register_node(connection, node)
 
-        await self._writer.run("registering the node", register)
+        await self._write("registering the node", register)
         self._node_id = node.id
 
     async def renew_node(self, node_id: str) -> bool:
-        """As the protocol says. Raises ``DATABASE_UNUSABLE`` if the file is no longer the one opened.
-
-        SQLite would go on writing into a deleted file, where nobody finds it.
-        """
-        if _file_identity(self._path) != self._identity:
-            raise UserError(
-                "DATABASE_UNUSABLE",
-                f"{self._path} has been removed or replaced while it was in use",
-                subject=self._path,
-                hint="stop the scheduler, put the file back, start again",
-            )
-        return await self._writer.run("renewing the node", lambda c: ownership.renew_node(c, node_id))
+        return await self._write("renewing the node", lambda c: ownership.renew_node(c, node_id))
 
     async def owns_by_lock(self, node_id: str) -> bool:
         """As the protocol says; reads only, so a disk that takes no writes does not matter.
@@ -176,7 +170,7 @@ class SqliteStore:
     async def take_partitions(
         self, node_id: str, partitions: Sequence[int], *, dead_nodes: Sequence[str] = ()
     ) -> list[Proof]:
-        return await self._writer.run(
+        return await self._write(
             "taking partitions",
             lambda c: ownership.take_partitions(c, node_id, partitions=partitions, dead_nodes=dead_nodes),
         )
@@ -187,7 +181,7 @@ class SqliteStore:
     # ── owner ────────────────────────────────────────────────────────────────────────────────────────
 
     async def commit(self, batch: CommitBatch) -> CommitReport:
-        return await self._writer.run("committing a batch", lambda c: commit(c, batch))
+        return await self._write("committing a batch", lambda c: commit(c, batch))
 
     async def find_work(
         self, partitions: Sequence[int], *, now_us: int, limit: int, held: Sequence[HeldQuery] = ()
@@ -246,7 +240,7 @@ class SqliteStore:
         return await self._find("reading triggers", lambda c: tasks.triggers_of(c, ref))
 
     async def delete_finished(self, *, success_before_us: int, other_before_us: int, limit: int) -> int:
-        return await self._writer.run(
+        return await self._write(
             "deleting finished instances",
             lambda c: queries.delete_finished(
                 c,
@@ -258,12 +252,42 @@ class SqliteStore:
         )
 
     async def record_workers(self, rows: Sequence[WorkerRow], *, gone_before_us: int) -> None:
-        await self._writer.run(
+        await self._write(
             "recording workers", lambda c: workers.record_workers(c, rows, gone_before_us=gone_before_us)
         )
 
     def _owned(self, partitions: Sequence[int], *, column: str = "partition") -> str:
         return owned(partitions, self._partition_count, column=column)
+
+    async def _write(self, operation: str, write: Callable[[sqlite3.Connection], Result]) -> Result:
+        """What every write goes through. Raises ``DATABASE_UNUSABLE`` if the file is not the one opened.
+
+        SQLite would go on writing into a deleted file, where nobody finds it. So it is looked for before,
+        and again before anything is acknowledged.
+        """
+
+        def write_into_own_file(connection: sqlite3.Connection) -> Result:
+            if not self._is_own_file():
+                raise unusable(
+                    self._path,
+                    "the file has been removed or replaced while it was in use",
+                    hint="stop the scheduler, put the file back, start again",
+                )
+            result = write(connection)
+            if not self._is_own_file():
+                # Written, but perhaps where nobody finds it; if the file comes back, so does this.
+                raise UnavailableError(
+                    "DATABASE_UNAVAILABLE",
+                    f"{operation}: the file was removed or replaced meanwhile; what was written may be lost",
+                    subject=self._path,
+                    hint="stop the scheduler, put the file back, start again",
+                )
+            return result
+
+        return await self._writer.run(operation, write_into_own_file)
+
+    def _is_own_file(self) -> bool:
+        return self._identity is None or _file_identity(self._path) == self._identity
 
     async def _find(self, operation: str, read: Callable[[sqlite3.Connection], Result]) -> Result:
         return await self._work_reader.run(operation, read)
@@ -274,7 +298,7 @@ class SqliteStore:
     # ── anyone ───────────────────────────────────────────────────────────────────────────────────────
 
     async def submit(self, submissions: Sequence[Submission]) -> list[SubmitReceipt]:
-        receipts = await self._writer.run(
+        receipts = await self._write(
             "submitting",
             lambda c: submit(
                 c, submissions, now_us=self._clock.wall_us(), partition_count=self._partition_count
@@ -291,7 +315,7 @@ class SqliteStore:
         origin: Origin = "app",
         expected: Mapping[TaskRef, int] = {},
     ) -> list[ApplyReceipt]:
-        receipts = await self._writer.run(
+        receipts = await self._write(
             "applying definitions",
             lambda c: tasks.apply(
                 c,
@@ -331,7 +355,7 @@ class SqliteStore:
     async def add_requests(self, requests: Sequence[Request]) -> None:
         for request in requests:
             require_partition(request.partition, self._partition_count, subject=request.id)
-        await self._writer.run("adding requests", lambda c: queries.add_requests(c, requests))
+        await self._write("adding requests", lambda c: queries.add_requests(c, requests))
         self._changes.notify()
 
     async def answers(self, request_ids: Sequence[str]) -> dict[str, RequestAnswer]:
@@ -362,7 +386,7 @@ class SqliteStore:
 
     async def append_output(self, chunks: Sequence[OutputChunk]) -> None:
         """As the protocol says; output of an instance that has been deleted is dropped."""
-        await self._writer.run("storing output", lambda c: queries.append_output(c, chunks))
+        await self._write("storing output", lambda c: queries.append_output(c, chunks))
 
     async def output(self, instance_id: str, *, after: tuple[int, int], limit: int) -> list[OutputChunk]:
         return await self._list(
@@ -376,9 +400,9 @@ def _data_version(connection: sqlite3.Connection) -> int:
 
 
 def _file_identity(path: str) -> tuple[int, int] | None:
-    """Device and inode; None where there is no file."""
+    """Device and inode; None where no file is found."""
     try:
         status = os.stat(path)
-    except FileNotFoundError:
+    except OSError:
         return None
     return status.st_dev, status.st_ino

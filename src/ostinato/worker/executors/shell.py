@@ -20,8 +20,8 @@ import msgspec
 from ostinato.clock import Clock
 from ostinato.core.definition import ShellSpec
 from ostinato.core.failure.codes import CATALOGUE
-from ostinato.core.failure.failure import Failure, safe_failure
-from ostinato.core.failure.text import safe_text
+from ostinato.core.failure.failure import MESSAGE_BYTES_MAX, Failure, safe_failure
+from ostinato.core.failure.text import cut_text, safe_text
 from ostinato.core.instants import MILLISECOND, SECOND
 from ostinato.worker.child import ChildProcess, PipeReader
 from ostinato.worker.executors.protocol import AttemptFinished, AttemptStart, EventSink, StopReason
@@ -35,6 +35,7 @@ from ostinato.worker.workspace import FULL_DISK, Workspace, attempt_environment
 
 #: How much of the standard output becomes part of the result.
 RESULT_TAIL_BYTES = 4096
+_LAST_WORDS_LENGTH_MAX = 300
 #: Longest time that output waits to be sent on.
 _FLUSH_US = 100 * MILLISECOND
 #: How long a slot whose disk is full waits before it takes other work.
@@ -119,6 +120,8 @@ class ShellExecutor:
             return_code = await command.to_end(child, stop)
             if return_code:
                 failure = holding.explain(child.failure_of_exit(return_code, what="the command"))
+                if child.fate is None:
+                    failure = _with_last_words(failure, command.last_words)
                 return self._finished(attempt_id, started_us, failure=failure)
         except LimitsUnavailable as error:
             return self._finished(attempt_id, None, failure=error.failure)
@@ -182,16 +185,21 @@ class _RunningCommand:
         self._capture = OutputCapture(start.assignment)
         self._stdout = PipeReader(self._on_stdout, size_bytes=CHUNK_BYTES_MAX)
         self._stderr = PipeReader(self._on_stderr, size_bytes=CHUNK_BYTES_MAX)
-        self._tail: deque[bytes] = deque()
-        self._tail_bytes = 0
+        self._stdout_tail = _Tail()
+        self._stderr_tail = _Tail()
         self._flush: asyncio.TimerHandle | None = None
         self._mark: Callable[[int | None], None]
 
     @property
     def stdout_tail(self) -> str:
         """The end of the standard output, without the last line break."""
-        tail = b"".join(self._tail)[-RESULT_TAIL_BYTES:]
-        return safe_text(tail.decode("utf-8", "backslashreplace")).removesuffix("\n")
+        return self._stdout_tail.text().removesuffix("\n")
+
+    @property
+    def last_words(self) -> str:
+        """The last line of the standard error that shows something; empty if there is none."""
+        lines = (line.strip() for line in reversed(self._stderr_tail.text().splitlines()))
+        return next(filter(None, lines), "")
 
     async def spawn(self, guardian: Guardian) -> ChildProcess:
         """Start the command. Raises as ``Guardian.spawn``, and then has given the pipes back."""
@@ -262,13 +270,11 @@ class _RunningCommand:
                 expired.cancel()
 
     def _on_stdout(self, data: bytes) -> None:
-        self._tail.append(data[-RESULT_TAIL_BYTES:])
-        self._tail_bytes += len(self._tail[-1])
-        while self._tail_bytes - len(self._tail[0]) >= RESULT_TAIL_BYTES:
-            self._tail_bytes -= len(self._tail.popleft())
+        self._stdout_tail.add(data)
         self._on_output("stdout", data)
 
     def _on_stderr(self, data: bytes) -> None:
+        self._stderr_tail.add(data)
         self._on_output("stderr", data)
 
     def _on_output(self, stream: str, data: bytes) -> None:
@@ -283,6 +289,33 @@ class _RunningCommand:
     def _close_pipes(self) -> None:
         self._stdout.close()
         self._stderr.close()
+
+
+class _Tail:
+    """The last `RESULT_TAIL_BYTES` of a stream."""
+
+    def __init__(self) -> None:
+        self._pieces: deque[bytes] = deque()
+        self._size_bytes = 0
+
+    def add(self, data: bytes) -> None:
+        self._pieces.append(data[-RESULT_TAIL_BYTES:])
+        self._size_bytes += len(self._pieces[-1])
+        while self._size_bytes - len(self._pieces[0]) >= RESULT_TAIL_BYTES:
+            self._size_bytes -= len(self._pieces.popleft())
+
+    def text(self) -> str:
+        tail = b"".join(self._pieces)[-RESULT_TAIL_BYTES:]
+        return safe_text(tail.decode("utf-8", "backslashreplace"))
+
+
+def _with_last_words(failure: Failure, words: str) -> Failure:
+    """The failure with what the command said last, which as a rule is why; its code and category stay."""
+    if not words:
+        return failure
+    shown = words if len(words) <= _LAST_WORDS_LENGTH_MAX else f"{words[:_LAST_WORDS_LENGTH_MAX]}…"
+    message = cut_text(f"{failure.message}; stderr ends with: {shown}", MESSAGE_BYTES_MAX)
+    return msgspec.structs.replace(failure, message=message)
 
 
 def _clean_up(holding: Holding, workspace: Workspace) -> None:
