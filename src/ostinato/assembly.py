@@ -90,6 +90,16 @@ class StopSignals:
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.remove_signal_handler(number)
 
+    def end(self) -> None:
+        """Everything has been ended: after a first signal the next one ends the process as it is.
+
+        An exception in the midst of the interpreter's own end would only be a traceback.
+        """
+        self.release()
+        if self.first.done():
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, signal.SIG_DFL)
+
 
 # ── parts ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -252,7 +262,7 @@ async def run_scheduler(settings: Settings, *, on_ready: OnReady) -> signal.Sign
             await on_ready(running)
             return await signals.first
     finally:
-        signals.release()
+        signals.end()
 
 
 async def run_worker(settings: Settings) -> signal.Signals | None:
@@ -277,7 +287,7 @@ async def run_worker(settings: Settings) -> signal.Signals | None:
     try:
         return await _supervise(supervisor, signals, when_connected=_nothing)
     finally:
-        signals.release()
+        signals.end()
 
 
 def _node_tls(settings: Settings, *, clock: Clock) -> NodeTls | None:

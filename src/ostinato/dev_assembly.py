@@ -132,7 +132,7 @@ async def run_dev(
                 return await dev.run(loaded, on_ready=on_ready)
     finally:
         await changes.close()
-        signals.release()
+        signals.end()
 
 
 async def _load(sources: DevSources, changes: Changes, *, teller: DevTeller, clock: Clock) -> Loaded:

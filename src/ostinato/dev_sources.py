@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from importlib.util import cache_from_source
 from pathlib import Path
 from typing import TypeVar
@@ -105,24 +106,23 @@ async def done_aside(work: Callable[[], _Value]) -> _Value:
     loop = asyncio.get_running_loop()
     result: asyncio.Future[_Value] = loop.create_future()
 
-    def tell(value: _Value | None, error: BaseException | None) -> None:
-        if result.done():
-            return
-        if error is None:
-            result.set_result(value)  # type: ignore[arg-type]
-        else:
+    def give(value: _Value) -> None:
+        if not result.done():
+            result.set_result(value)
+
+    def fail(error: BaseException) -> None:
+        if not result.done():
             result.set_exception(error)
 
     def run() -> None:
-        value: _Value | None = None
-        failure: BaseException | None = None
+        tell: Callable[[], None]
         try:
-            value = work()
+            tell = partial(give, work())
         except BaseException as error:  # noqa: BLE001 - raised where it is waited for
-            failure = error
+            tell = partial(fail, error)
         # One that has been given up may end after the loop has.
         with suppress(RuntimeError):
-            loop.call_soon_threadsafe(tell, value, failure)
+            loop.call_soon_threadsafe(tell)
 
     threading.Thread(target=run, name="ostinato-aside", daemon=True).start()
     return await result

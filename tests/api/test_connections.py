@@ -95,7 +95,7 @@ async def test_answer_that_nobody_takes_is_given_up(
 
     monkeypatch.setattr(Connection, "connection_lost", connection_lost)
     _, writer = await _open(address, b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-    await asyncio.wait_for(gone.wait(), 10)
+    assert await asyncio.wait_for(gone.wait(), 10)
     writer.close()
 
 

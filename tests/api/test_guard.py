@@ -205,10 +205,10 @@ async def test_compressed_body_is_refused(rest: Rest) -> None:
         (b'{"submissions": [{"task": "\xff"}]}', (400, "INVALID_DOCUMENT", "")),
         (b'{"submissions": NaN}', (400, "INVALID_VALUE", "submissions")),
         (b"[" * 10_000 + b"]" * 10_000, (400, "INVALID_DOCUMENT", "")),
-        (b'{"submissions": [], "submissions": []}', (400, "INVALID_DOCUMENT", "submissions")),
+        (b'{"submissions": [], "submissions": []}', (400, "INVALID_VALUE", "submissions")),
         (
             b'{"submissions": [{"task": "add", "payload": {"a": {"second": 1, "second": 2}}}]}',
-            (400, "INVALID_DOCUMENT", "second"),
+            (400, "INVALID_PAYLOAD", "submissions[0].payload.a.second"),
         ),
         (b'{"submission": []}', (400, "INVALID_VALUE", "submission")),
         (b"{}", (400, "INVALID_VALUE", "submissions")),

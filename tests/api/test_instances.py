@@ -252,7 +252,12 @@ async def test_many_are_cancelled_by_id_and_each_is_answered(rest: Rest) -> None
         (waiting, "OK"),
         (ended, "INSTANCE_TERMINAL"),
     ]
-    assert (await rest.post("/instances/cancel", {"ids": [waiting, "nothing"]})).status_code == 404
+    for act, ids in (("cancel", [waiting, "nothing", ended]), ("retry", ["nothing", ended])):
+        answer = await rest.post(f"/instances/{act}", {"ids": ids})
+        said = {item["instance_id"]: item["code"] for item in answer.json()["items"]}
+        assert (answer.status_code, said["nothing"]) == (200, "INSTANCE_NOT_FOUND")
+        assert said[ended] == ("OK" if act == "retry" else "INSTANCE_TERMINAL")
+    assert (await rest.post("/instances/cancel", {"ids": ["nothing"]})).status_code == 404
 
 
 async def test_those_that_a_filter_matches_run_again(rest: Rest) -> None:

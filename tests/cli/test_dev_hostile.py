@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
+import threading
 import time
 import urllib.request
 from pathlib import Path
 
 import psutil
 import pytest
-from support.reloading import SHOP, ReloadingDev, reloading_dev
+from support.reloading import SHOP, ReloadingDev, reloading_dev, start_dev
+
+from ostinato.control.document.read import Document
+from ostinato.core.instants import SECOND
+from ostinato.dev_sources import DevSources, read_all_documents
+from ostinato.errors import UserError
 
 TASKS = """\
 version: 1
@@ -107,6 +114,36 @@ def test_document_that_becomes_a_pipe_is_refused_and_ctrl_c_still_works(tmp_path
         assert _declared(dev) == {"hello", "bye"}
 
 
+def test_document_that_is_a_pipe_at_the_start_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "tasks.yaml")
+    dev = start_dev(tmp_path, "tasks.yaml")
+    try:
+        assert dev.process.wait(20) == 2
+    finally:
+        dev.process.kill()
+    assert "tasks.yaml: is no regular file" in dev.complained
+    assert not (tmp_path / "ostinato.db").exists()
+
+
+async def test_reading_that_does_not_end_is_given_up_and_holds_nobody_up() -> None:
+    answer = threading.Event()
+
+    def read() -> list[Document]:
+        answer.wait()
+        return []
+
+    reading = asyncio.create_task(
+        read_all_documents(DevSources(app="", read_documents=read), limit_us=SECOND // 2)
+    )
+    await asyncio.wait([reading], timeout=0.1)
+    assert not reading.done()
+    with pytest.raises(UserError) as caught:
+        await reading
+    answer.set()
+    assert caught.value.code == "INVALID_DOCUMENT"
+    assert "could not be read within 500ms" in str(caught.value)
+
+
 def test_other_requests_are_answered_while_a_huge_document_is_taken_over(tmp_path: Path) -> None:
     (tmp_path / "tasks.yaml").write_text(TASKS, encoding="utf-8")
     with reloading_dev(tmp_path, "tasks.yaml") as dev:
@@ -154,6 +191,7 @@ def test_folder_that_is_swapped_for_another_at_once_is_watched_again(tmp_path: P
         dev.until_said("reloaded: 1 added")
         dev.write("tasks/tasks.yaml", TASKS.replace("hello", "later"))
         dev.until_said("reloaded: 1 added", times=2)
+        assert _declared(dev) == {"hello", "again", "later"}
 
 
 def test_package_that_is_removed_and_made_anew_is_watched_again(tmp_path: Path) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -95,11 +97,14 @@ def test_c195_signals_end_it_at_every_stage_and_nothing_is_left(
     try:
         for number in signals:
             dev.process.send_signal(number)
-            psutil.wait_procs([psutil.Process(dev.process.pid)], timeout=0.3)
+            with suppress(subprocess.TimeoutExpired):
+                dev.process.wait(0.3)
         status = dev.process.wait(END_SECONDS)
     finally:
         dev.process.kill()
-    assert status in {128 + number for number in signals}, dev.complained
+    # Being told to end is a service's good end. A second signal may come when all is ended but the process.
+    good = 130 if signal.SIGINT in signals else 0
+    assert status in ({good, -signals[1]} if len(signals) > 1 else {good}), dev.complained
     assert "Traceback" not in dev.complained
     _, alive = psutil.wait_procs(family, timeout=END_SECONDS)
     assert alive == []

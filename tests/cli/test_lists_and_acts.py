@@ -128,6 +128,16 @@ def test_cancel_says_whether_it_has_ended_or_was_asked_to(talk: Dev) -> None:
     ]
 
 
+def test_unknown_id_among_several_is_said_and_the_others_are_carried_out(talk: Dev) -> None:
+    waiting = _started(talk, "later", "--delay", "1h")
+    result = talk.run("instance", "cancel", "nothing", waiting, "nobody")
+    assert (result.returncode, result.stdout) == (5, f"{waiting} cancelled\n")
+    assert result.stderr.count("INSTANCE_NOT_FOUND") == 2
+    again = talk.run("instance", "retry", waiting, "nothing")
+    assert (again.returncode, again.stdout) == (5, f"{waiting} runs again\n")
+    talk.run("instance", "cancel", waiting)
+
+
 def test_retry_by_filter_is_shown_first_and_done_with_yes(talk: Dev) -> None:
     identity = _ended(talk, "wide")["id"]
     meant = talk.json("instance", "retry", "--task", "wide", "--dry-run")

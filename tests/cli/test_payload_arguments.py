@@ -25,10 +25,12 @@ def test_json_after_a_colon_is_the_value_that_it_says(said: str, value: object) 
 @pytest.mark.parametrize(
     ("payload", "arguments", "field"),
     [
-        ('{"a": 1, "a": 2}', [], "payload"),
-        ('{"b": {"a": 1, "\\u0061": 2}}', [], "payload"),
-        ('{"\\"": 1, "\\u0022": 2}', [], "payload"),
-        (None, ['b:={"a": 1, "a": 1}'], "--arg"),
+        ('{"a": 1, "a": 2}', [], "payload.a"),
+        ('{"b": {"a": 1, "\\u0061": 2}}', [], "payload.b.a"),
+        ('{"a": [1, {"": 1, "": 2}], "b": 1}', [], 'payload.a[1].""'),
+        ('{"a": {"b": 1, "b": 2}, "a": 3}', [], "payload.a"),
+        ('{"\\"": 1, "\\u0022": 2}', [], 'payload."'),
+        (None, ['b:={"a": 1, "a": 1}'], "--arg.a"),
     ],
 )
 def test_name_that_stands_twice_in_an_object_is_refused(

@@ -37,7 +37,7 @@ async def first_async(number: int) -> str:
 
 def _result(dev: Dev, task: str, *options: str) -> str:
     """Result of an instance of `task` that has been waited for."""
-    done = dev.run("task", "trigger", task, "--arg", "number=21", "--wait", "--json", *options)
+    done = dev.run("task", "trigger", task, "--arg", "number:=21", "--wait", "--json", *options)
     assert done.returncode == 0, done.stderr + done.stdout
     result: str = json.loads(done.stdout)["result"]
     return result

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from support.dev import clean_environment
 
+from ostinato.clock import SystemClock
 from ostinato.control.document.errors import InvalidDocument
 from ostinato.control.document.read import read_document
 from ostinato.control.document.yaml_text import read_yaml
@@ -68,8 +69,8 @@ def test_refused_url_of_an_app_a_setting_or_a_database_is_quoted_without_what_is
         lambda: App("shop", url),
         lambda: read_address(url),
         lambda: read_addresses(url),
-        lambda: open_store_from_url(url, clock=None),  # type: ignore[arg-type]
-        lambda: open_store_from_url(f"postgresql://user:{SECRET}@h/x", clock=None),  # type: ignore[arg-type]
+        lambda: open_store_from_url(url, clock=SystemClock()),
+        lambda: open_store_from_url(f"postgresql://user:{SECRET}@h/x", clock=SystemClock()),
     ]
     for say in wrong:
         with pytest.raises(OstinatoError) as caught:

@@ -99,7 +99,6 @@ def test_a_name_that_is_given_twice_is_told_with_one_voice(surfaces: Surfaces) -
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ('{"second": 1, "second": 2}', 2),
         ('{"second": "a\\u0000b"}', "a\0b"),
         ('{"second": 18446744073709551615}', 2**64 - 1),
         ('{"second": "\\ud83d\\ude00"}', "\U0001f600"),
@@ -107,7 +106,6 @@ def test_a_name_that_is_given_twice_is_told_with_one_voice(surfaces: Surfaces) -
     ],
 )
 def test_what_one_takes_all_take_and_keep(surfaces: Surfaces, text: str, value: object) -> None:
-    """Of a member that JSON holds twice the last counts, as RFC 8259 says of most readers."""
     known = {row[0] for row in surfaces.written()["instance"]}
     delay = '"delay": "1h"'
     raw = f'{{"payload": {text}, {delay}}}'.encode()
@@ -124,6 +122,20 @@ def test_what_one_takes_all_take_and_keep(surfaces: Surfaces, text: str, value: 
     assert [
         json.loads(str(row[5], "utf-8") if isinstance(row[5], bytes) else str(row[5])) for row in rows
     ] == [{"second": value}] * 4
+
+
+def test_member_that_json_holds_twice_is_refused_by_name(surfaces: Surfaces) -> None:
+    before = surfaces.written()
+    text = '{"second": {"a": 1, "a": 1}}'
+    raw = f'{{"payload": {text}}}'.encode()
+    ways = {
+        "rest": surfaces.rest_told("POST", "/namespaces/default/tasks/add/instances", raw=raw),
+        "cli": surfaces.cli_told("task", "trigger", "add", f"--payload={text}"),
+    }
+    assert {way: told and (told.code, told.field) for way, told in ways.items()} == dict.fromkeys(
+        ways, ("INVALID_PAYLOAD", "payload.second.a")
+    )
+    assert surfaces.written() == before
 
 
 @pytest.mark.parametrize("way", ["sdk", "sdk_http"])

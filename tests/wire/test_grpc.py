@@ -21,6 +21,7 @@ from ostinato.testing.contracts.transport_harness import (
     harness,
     settled,
 )
+from ostinato.wire import grpc_server
 from ostinato.wire.codec import decode_node, decode_worker, encode_worker
 from ostinato.wire.generated import worker_pb2 as pb
 from ostinato.wire.grpc_client import GrpcWorkerTransport
@@ -216,3 +217,39 @@ async def test_an_address_that_is_taken_names_the_setting() -> None:
         with pytest.raises(ConflictError, match=address) as caught:
             await GrpcNodeTransport(address).start(handle)
     assert (caught.value.code, caught.value.field) == ("PORT_IN_USE", "worker_bind")
+
+
+async def test_connections_that_say_nothing_are_bounded_and_make_room_for_workers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(grpc_server, "_connections_max", lambda: 4)
+    short = [(name, 2_000 if "handshake" in name else value) for name, value in grpc_server._SERVER_OPTIONS]
+    monkeypatch.setattr(grpc_server, "_SERVER_OPTIONS", short)
+    met: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    async def handler(stream: NodeStream) -> None:
+        met.set_result(stream.peer)
+
+    node = GrpcNodeTransport("127.0.0.1:0")
+    address = await node.start(handler)
+    host, _, port = address.rpartition(":")
+    silent = [await asyncio.open_connection(host, int(port)) for _ in range(20)]
+    ends = [asyncio.create_task(_ended(reader)) for reader, _ in silent]
+    done, kept = await asyncio.wait(ends, timeout=1)
+    assert (len(done), len(kept)) == (16, 4)
+    await asyncio.wait_for(asyncio.gather(*kept), 10)
+    stream = await GrpcWorkerTransport().connect(address)
+    assert (await asyncio.wait_for(met, 10)).startswith("127.0.0.1:")
+    await stream.close()
+    for _, writer in silent:
+        writer.close()
+    await node.stop()
+
+
+async def _ended(reader: asyncio.StreamReader) -> bool:
+    """Whether a connection ended by itself, however it did."""
+    try:
+        await reader.read()
+    except ConnectionError:
+        return False
+    return True

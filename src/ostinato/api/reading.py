@@ -17,7 +17,7 @@ from ostinato.api.asgi import Message
 from ostinato.api.bodies import FilterBody
 from ostinato.api.guard import is_yaml
 from ostinato.control.names import did_you_mean
-from ostinato.core.payload import almost_json, repeated_member
+from ostinato.core.payload import TWICE, almost_json, repeated_member
 from ostinato.core.plain import nested_too_deep
 from ostinato.errors import OstinatoError, UserError
 
@@ -25,6 +25,7 @@ _AT = re.compile(r"(.*) - at `\$\.?(.*)`", re.DOTALL)
 _UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 _MISSING_FIELD = re.compile(r"Object missing required field `(.*)`", re.DOTALL)
 _WRONG_TYPE = re.compile(r"Expected `(.+)`, got `(.+)`", re.DOTALL)
+_IN_PAYLOAD = re.compile(r"(?:submissions\[\d+\]\.)?payload\.")
 _WHOLE_NUMBER = re.compile(r"-?[0-9]+", re.ASCII)
 _PARAMETERS_COUNT_MAX = 1_000
 
@@ -96,19 +97,20 @@ class StrictRequest(Request[Any, Any, Any]):
 def read_body(body: bytes, kind: Any) -> Any:
     """`body` as a value of `kind`; its texts, numbers and keys exactly as declared.
 
-    Raises ``INVALID_DOCUMENT`` if it is not JSON of the form or names a member twice, ``INVALID_VALUE`` for
-    a member that is unknown, missing or of a wrong type, ``INVALID_PAYLOAD`` where that is within
-    ``payload``; each names the path.
+    Raises ``INVALID_DOCUMENT`` if it is not JSON of the form, ``INVALID_VALUE`` for a member that is unknown,
+    missing, of a wrong type or there twice, ``INVALID_PAYLOAD`` where that is within ``payload``; each names
+    the path.
     """
     try:
         value = _decoder(kind).decode(body)
-        name = repeated_member(body)
+        repeated = repeated_member(body)
     except RecursionError:
         raise _too_deep(kind) from None
     except (msgspec.DecodeError, UnicodeDecodeError):
         return _read_wrong_body(body, kind)
-    if name is not None:
-        raise UserError("INVALID_DOCUMENT", "is given twice in one object", field=ascii(name[:100])[1:-1])
+    if repeated:
+        code = "INVALID_PAYLOAD" if _IN_PAYLOAD.match(repeated) else "INVALID_VALUE"
+        raise UserError(code, TWICE, field=repeated)
     return value
 
 

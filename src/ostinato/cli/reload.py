@@ -208,6 +208,7 @@ def _identities(folders: Sequence[Path]) -> dict[Path, tuple[int, int]]:
         try:
             status = folder.stat()
         except OSError:
+            # Not there for now; that this changes is what is looked for.
             continue
         if stat.S_ISDIR(status.st_mode):
             found[folder] = (status.st_dev, status.st_ino)

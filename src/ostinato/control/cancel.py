@@ -39,7 +39,9 @@ async def cancel(
         return request_about(instance, "cancel", asker=asker, created_us=created_us, body={"reason": reason})
 
     refused = refused_each(instances, instance_ids, why_not=why_not)
-    return await ask_each(store, instances, instance_ids, refused=refused, make=make, asker=asker)
+    return await ask_each(
+        store, instances, instance_ids=instance_ids, refused=refused, make=make, asker=asker
+    )
 
 
 async def cancel_matching(

@@ -77,7 +77,9 @@ async def replay(
             instance, asker=asker, created_us=created_us, body=body, key=key, generation=generation
         )
 
-    return await ask_each(store, instances, instance_ids, refused=refused, make=make, asker=asker)
+    return await ask_each(
+        store, instances, instance_ids=instance_ids, refused=refused, make=make, asker=asker
+    )
 
 
 async def replay_matching(

@@ -34,8 +34,8 @@ def refused_each(
 async def ask_each(
     store: Store,
     instances: dict[str, Instance],
-    instance_ids: Sequence[str],
     *,
+    instance_ids: Sequence[str],
     refused: dict[str, OstinatoError],
     make: Callable[[Instance, int], Request],
     asker: Asker,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import urlsplit
 
 #: What stands for a password.
 MASK = "***"
@@ -18,6 +17,11 @@ _TOKEN = re.compile(r"(\bhttps?://)[^\s/:@?#]{1,500}@", re.IGNORECASE)
 _QUERY = re.compile(
     r"([?&;][^\s=&;#]{0,100}(?:password|passwd|secret|token|api_?key|credential|signature)[^\s=&;#]{0,100}=)"
     r"[^\s&;#]{1,2000}",
+    re.IGNORECASE,
+)
+#: What everybody reads the same host and the same password in.
+_WHOLE = re.compile(
+    r"[a-z][a-z0-9+.\-]*://(?:[^\s/?#@]*@)?(?:\[[0-9a-f:.]+\]|[^\s/?#@:\[\]]+)(?::\d{0,5})?(?:[/?#]\S*)?",
     re.IGNORECASE,
 )
 #: In what is no URL: everything before the last "@" may be meant as user and password.
@@ -38,20 +42,9 @@ def shown_url(url: str) -> str:
 
     Where it is none, nobody can say which part was meant as the password: it is everything up to the ``@``.
     """
-    if _is_whole(url):
+    if _WHOLE.fullmatch(url):
         return without_passwords(url)
     shown = _REFUSED.sub(
         lambda found: f"{found[1]}{found[2]}:{MASK}@" if found[3] else f"{found[1]}{MASK}@", url, count=1
     )
     return _QUERY.sub(lambda found: f"{found[1]}{MASK}", shown)
-
-
-def _is_whole(url: str) -> bool:
-    """Whether everybody reads the same host and the same password in it."""
-    if any(map(str.isspace, url)):
-        return False
-    try:
-        parts = urlsplit(url)
-        return bool(parts.hostname) and (parts.port is None or parts.port >= 0)
-    except ValueError:
-        return False

@@ -34,6 +34,8 @@ _SERVER_OPTIONS: list[tuple[str, int]] = [
     ("grpc.http2.max_ping_strikes", 0),
     # What connects and says nothing is let go; the default is two minutes.
     ("grpc.server_handshake_timeout_ms", 10_000),
+    # As is one without a stream, which a worker always has.
+    ("grpc.max_connection_idle_ms", 60_000),
 ]
 
 #: What calls get to end by themselves when the transport stops; longer than a stream's own flush.

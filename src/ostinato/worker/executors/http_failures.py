@@ -12,6 +12,7 @@ from ostinato.core.failure.classify import failure_from_exception
 from ostinato.core.failure.failure import Failure, safe_failure
 from ostinato.core.failure.retry_after import parse_retry_after
 from ostinato.core.instants import format_duration
+from ostinato.core.url_text import without_passwords
 
 #: Headers whose values never appear in a message.
 _SECRET_HEADER = re.compile(
@@ -41,7 +42,7 @@ class Secrets:
         """`text` with user information of URLs and every secret value replaced."""
         for value in self._values:
             text = text.replace(value, _MASK)
-        return _USER_INFO.sub(f"{_MASK}@", text)
+        return without_passwords(_USER_INFO.sub(f"{_MASK}@", text))
 
 
 def status_failure(
