@@ -134,7 +134,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     (made.directory / "tasks.json").write_text(json.dumps(DOCUMENT), encoding="utf-8")
     changed = {"version": 1, "tasks": [{**task, "description": f"{WIDE}!"} for task in DOCUMENT["tasks"]]}
     (made.directory / "changed.json").write_text(json.dumps(changed), encoding="utf-8")
-    assert made.run("apply -f tasks.json").returncode == 0
+    assert made.run("apply -f tasks.json --create").returncode == 0
     submitted = made.run("task trigger job-1 --json")
     made.instance_id = json.loads(submitted.stdout)["instance_id"]
     return made
