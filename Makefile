@@ -33,8 +33,11 @@ $(STAMP): pyproject.toml
 demo: $(STAMP) ## Run a night of real work that fails, is retried and ends (under a minute)
 	@$(BIN)/python examples/nightly/run.py
 
+# What starts, kills and freezes services has the machine to itself; the rest shares it between two processes,
+# file by file. Two lines, so that the second runs only where the first has passed.
 test: $(STAMP) ## Run the tests
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --ignore tests/processes
+	@$(BIN)/python -m pytest tests/processes
 
 check: $(STAMP) ## Format, lint, types, layers and house rules
 	@$(BIN)/ruff format --check $(RUFF_ON)

@@ -51,7 +51,8 @@ ENDING: tuple[tuple[str, int], ...] = (
     ("partition list", 0),
     ("namespace list", 0),
     ("cron next * * * * * --count 50", 0),
-    ("doctor --bind 127.0.0.1:0 --worker-bind 127.0.0.1:0", 0),
+    # Something waits here, and there is no worker for it.
+    ("doctor --bind 127.0.0.1:0 --worker-bind 127.0.0.1:0", 1),
     ("completion bash", 0),
     ("completion zsh", 0),
     ("completion fish", 0),

@@ -53,20 +53,23 @@ def test_moment_that_is_neither_is_refused_with_its_option(text: str) -> None:
 @pytest.mark.parametrize(
     ("argument", "value"),
     [
-        ("a=1", 1),
-        ("a=true", True),
-        ('a={"b": [1, null]}', {"b": [1, None]}),
+        ("a=1", "1"),
+        ("a=true", "true"),
+        ("a:=1", 1),
+        ("a:=true", True),
+        ('a:={"b": [1, null]}', {"b": [1, None]}),
         ("a=text", "text"),
         ("a=", ""),
         ("a=x=y", "x=y"),
         ("a=007", "007"),
         ("a=NaN", "NaN"),
-        ('a="1"', "1"),
+        ('a="1"', '"1"'),
+        ('a:="1"', "1"),
         ("a=日本", "日本"),
         ("a=" + "[" * 2000, "[" * 2000),
     ],
 )
-def test_argument_is_json_or_else_a_text(argument: str, value: Any) -> None:
+def test_argument_is_a_text_or_with_a_colon_json(argument: str, value: Any) -> None:
     assert json.loads(payload_of(None, [argument])) == {"a": value}
     assert json.loads(payload_of('{"b": 2}', [argument])) == {"b": 2, "a": value}
 
@@ -79,7 +82,7 @@ def test_argument_is_json_or_else_a_text(argument: str, value: Any) -> None:
         ("{}", ["a"], "INVALID_VALUE"),
         ("{}", ["=1"], "INVALID_VALUE"),
         ('{"a": 1}', ["a=2"], "INVALID_VALUE"),
-        ("{}", ["a=" + "9" * 400], "INVALID_PAYLOAD"),
+        ("{}", ["a:=" + "9" * 400], "INVALID_PAYLOAD"),
         ("{}", ["a=" + "x" * 300_000], "PAYLOAD_TOO_LARGE"),
         ("{}", ["a=\ud800"], "INVALID_PAYLOAD"),
         ("\ud800", [], "INVALID_PAYLOAD"),

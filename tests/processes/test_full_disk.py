@@ -136,7 +136,7 @@ def test_c123_a_disk_that_fills_under_running_tasks_and_is_freed(services: Servi
 def _assert_refused(services: Services, *arguments: str) -> None:
     refused = _command(services, *arguments)
     assert refused.returncode == 3, refused
-    assert "DATABASE_FULL: the disk is full" in refused.stderr
+    assert "DATABASE_FULL: OSTINATO_DATABASE: the disk is full" in refused.stderr
     assert "free space on the disk of the database" in refused.stderr
 
 
@@ -160,7 +160,7 @@ def test_c123_a_scheduler_that_starts_on_a_full_disk_says_so_and_starts_when_the
         port = f"127.0.0.1:{services.workers_port}"
         refused = _command(services, "scheduler", "--worker-bind", port, "--bind", "127.0.0.1:0")
         assert refused.returncode == 3, refused
-        assert "DATABASE_FULL: the disk is full" in refused.stderr
+        assert "DATABASE_FULL: OSTINATO_DATABASE: the disk is full" in refused.stderr
         assert "Traceback" not in refused.stderr
         disk.free()
         services.start_scheduler()

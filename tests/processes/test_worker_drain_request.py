@@ -29,7 +29,7 @@ def services(tmp_path: Path) -> Iterator[Services]:
 
 
 def _workers(services: Services) -> list[dict[str, Any]]:
-    listed: Any = services.command("worker", "list")
+    listed: Any = services.command("worker", "list", "--all")
     found: list[dict[str, Any]] = listed["items"] if isinstance(listed, dict) else listed
     return found
 

@@ -90,8 +90,10 @@ def _print(settings: Settings, wanted: _Wanted, *, in_json: bool) -> None:
     try:
         in_session(settings, use)
     except KeyboardInterrupt:
-        if wanted.follow and wanted.instance_id:
-            note(f"no longer following; instance {wanted.instance_id} goes on")
+        # As it was given, if the interrupt came before it was found.
+        identifier = wanted.instance_id or wanted.one.instance_id
+        if wanted.follow and identifier:
+            note(f"no longer following; instance {identifier} goes on")
         raise
     sink.end()
 
