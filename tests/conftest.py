@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
 from support.leaks import no_leaks
+
+# A shell starts what it puts into the background with SIGINT ignored, and every command under test would inherit
+# that: Ctrl-C could not be tried.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _TESTS = Path(__file__).parent
 
