@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from support.leaks import no_leaks
 
-# A shell starts what it puts into the background with SIGINT ignored, and every command under test would inherit
-# that: Ctrl-C could not be tried.
+# A shell starts what it puts into the background with SIGINT ignored, and every command under test would
+# inherit that: Ctrl-C could not be tried.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _TESTS = Path(__file__).parent
