@@ -33,15 +33,16 @@ $(STAMP): pyproject.toml
 demo: $(STAMP) ## Run a night of real work that fails, is retried and ends (under a minute)
 	@$(BIN)/python examples/nightly/run.py
 
-# What kills and freezes services has the machine to itself. The rest mostly waits for processes to start, so it
+# What kills and freezes processes has the machine to itself. The rest mostly waits for commands to start, so it
 # runs in two halves at the same time; what the first half says is shown once both have ended.
 FIRST_HALF := tests/cli tests/sdk
+ALONE      := tests/worker tests/processes
 test: $(STAMP) ## Run the tests
 	@mkdir -p build
 	@$(BIN)/python -m pytest $(FIRST_HALF) > build/first-half.log 2>&1 & first=$$!; \
-	  $(BIN)/python -m pytest tests $(FIRST_HALF:%=--ignore=%) --ignore=tests/processes; second=$$?; \
+	  $(BIN)/python -m pytest tests $(FIRST_HALF:%=--ignore=%) $(ALONE:%=--ignore=%); second=$$?; \
 	  wait $$first; first=$$?; cat build/first-half.log; test $$first = 0 -a $$second = 0
-	@$(BIN)/python -m pytest tests/processes
+	@$(BIN)/python -m pytest $(ALONE)
 
 check: $(STAMP) ## Format, lint, types, layers and house rules
 	@$(BIN)/ruff format --check $(RUFF_ON)
