@@ -34,14 +34,17 @@ demo: $(STAMP) ## Run a night of real work that fails, is retried and ends (unde
 	@$(BIN)/python examples/nightly/run.py
 
 # What kills and freezes processes has the machine to itself. The rest mostly waits for commands to start, so it
-# runs in two halves at the same time; what the first half says is shown once both have ended.
-FIRST_HALF := tests/cli tests/sdk
-ALONE      := tests/worker tests/processes
+# runs in three parts at the same time; what the first two say is shown once all have ended.
+PART_1 := $(wildcard tests/cli/test_[a-d]*.py) tests/sdk
+PART_2 := $(filter-out $(PART_1),$(wildcard tests/cli/test_*.py)) tests/api tests/surfaces
+ALONE  := tests/worker tests/processes
 test: $(STAMP) ## Run the tests
 	@mkdir -p build
-	@$(BIN)/python -m pytest $(FIRST_HALF) > build/first-half.log 2>&1 & first=$$!; \
-	  $(BIN)/python -m pytest tests $(FIRST_HALF:%=--ignore=%) $(ALONE:%=--ignore=%); second=$$?; \
-	  wait $$first; first=$$?; cat build/first-half.log; test $$first = 0 -a $$second = 0
+	@$(BIN)/python -m pytest $(PART_1) > build/part-1.log 2>&1 & first=$$!; \
+	  $(BIN)/python -m pytest $(PART_2) > build/part-2.log 2>&1 & second=$$!; \
+	  $(BIN)/python -m pytest tests $(addprefix --ignore=,tests/cli tests/sdk tests/api tests/surfaces $(ALONE)); third=$$?; \
+	  wait $$first; first=$$?; wait $$second; second=$$?; cat build/part-1.log build/part-2.log; \
+	  test $$first = 0 -a $$second = 0 -a $$third = 0
 	@$(BIN)/python -m pytest $(ALONE)
 
 check: $(STAMP) ## Format, lint, types, layers and house rules
