@@ -231,10 +231,24 @@ def _strays(trees: Sequence[Tree], family: Family, *, stats: dict[int, _Stat]) -
         if stat.parent_pid == family.subreaper_pid
         and pid not in known
         and stat.start_ticks >= family.since_ticks
-        and not any(entry.startswith(_MARKER_PREFIX) for entry in _environment_of(pid))
-        # In the midst of its exec a new root shows neither environment nor command line.
-        and _read(pid, "cmdline")
+        and _is_unmarked(pid)
     }
+
+
+def _is_unmarked(pid: int) -> bool:
+    """Whether a process is past its exec and carries no mark.
+
+    In the midst of its exec a new root shows neither environment nor command line, and the kernel sets the
+    command line first. So that is looked at before the environment: the other way round a root whose exec
+    ends between the two looks would be taken for a stray and killed. An empty environment is looked at twice,
+    as the command line may have been set in the same moment.
+    """
+    if not _read(pid, "cmdline"):
+        return False
+    environment = _environment_of(pid)
+    if environment == [b""]:
+        environment = _environment_of(pid)
+    return not any(entry.startswith(_MARKER_PREFIX) for entry in environment)
 
 
 def _with_descendants(members: set[int], stats: dict[int, _Stat], *, not_before: int) -> list[TreeProcess]:
