@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sqlite3
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -156,6 +158,32 @@ async def test_a_broken_or_foreign_file_is_named_and_left_alone(
     assert _seen(path) == before
     assert facts.exists
     assert facts.problems or facts.schema == "newer"
+
+
+@pytest.mark.parametrize(("break_it", "code", "words"), FAULTS, ids=[fault[0].__name__ for fault in FAULTS])
+async def test_a_broken_file_is_closed_when_that_is_told(
+    tmp_path: Path, break_it: Callable[[Path], None], code: str, words: str
+) -> None:
+    path = tmp_path / "a.db"
+    await _made(path)
+    break_it(path)
+    # What the garbage collector may close some day is not closed.
+    gc.disable()
+    try:
+        error = await _refusal(f"sqlite:///{path}")
+        left = [name for name in _open_files() if name.startswith(str(tmp_path))]
+    finally:
+        gc.enable()
+    assert (error.code, words in error.message) == (code, True)
+    assert left == []
+
+
+def _open_files() -> list[str]:
+    names: list[str] = []
+    for descriptor in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError):
+            names.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+    return names
 
 
 @pytest.mark.parametrize(

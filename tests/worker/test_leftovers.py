@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -57,6 +58,22 @@ def pool() -> list:
 def executor() -> list:
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("fork")) as workers:
         return [os.getpid(), list(workers.map(abs, [-1, -2]))]
+
+
+@app.task
+def terminated() -> list:
+    context = multiprocessing.get_context("fork")
+    children = [context.Process(target=time.sleep, args=(600,)) for _ in range(2)]
+    for child in children:
+        child.start()
+        child.terminate()
+        child.join(20)
+    return [os.getpid(), [child.exitcode for child in children]]
+
+
+@app.task
+async def async_terminated() -> list:
+    return terminated.function()[1]
 
 
 @app.task
@@ -116,6 +133,13 @@ async def test_a_function_that_ends_what_it_starts_keeps_its_process(tmp_path: P
         assert await worker.result(worker.start("pool")) == [pid, [1, 2]]
         assert await worker.result(worker.start("executor")) == [pid, [1, 2]]
         assert await worker.result(worker.start("process_id")) == pid
+
+
+async def test_a_task_can_terminate_the_processes_that_it_has_forked(tmp_path: Path) -> None:
+    async with python_worker(tmp_path, TASKS) as worker:
+        pid = await worker.result(worker.start("process_id"))
+        assert await worker.result(worker.start("terminated")) == [pid, [-signal.SIGTERM] * 2]
+        assert await worker.result(worker.start("async_terminated")) == [-signal.SIGTERM] * 2
 
 
 async def test_an_ended_child_that_was_never_waited_for_costs_no_process_and_is_cleared(

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from contextvars import copy_context
 from io import TextIOWrapper
 from queue import SimpleQueue
+from types import FrameType
 
 from ostinato.clock import SystemClock
 from ostinato.core.failure.failure import safe_failure
@@ -217,11 +218,41 @@ def prepare_process() -> socket.socket:
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(line_buffering=True, errors="backslashreplace")
     # A service manager may signal every process of the worker; when attempts end is not its decision.
-    # A handler, unlike ignoring it, is not inherited by what tasks start.
-    signal.signal(signal.SIGTERM, lambda *_: None)
+    # A handler, unlike ignoring it, is not inherited by the programs that tasks start.
+    signal.signal(signal.SIGTERM, _stay)
+    _ForksMayBeTerminated()
     # Tasks expect to see what they log; the default would drop everything below a warning.
     logging.getLogger().setLevel(logging.INFO)
     return channel
+
+
+def _stay(_number: int, _frame: FrameType | None) -> None:
+    """Handles a SIGTERM that is meant for the worker."""
+
+
+class _ForksMayBeTerminated:
+    """A fork keeps handlers: without this a task could not terminate the processes that it has forked.
+
+    ``multiprocessing`` would then wait for ever for the end of a pool. The signal waits while a thread forks,
+    lest the child take one with the parent's handler, and so lose it.
+    """
+
+    def __init__(self) -> None:
+        self._before = threading.local()
+        os.register_at_fork(
+            before=self._hold, after_in_parent=self._let_go, after_in_child=self._be_terminated
+        )
+
+    def _hold(self) -> None:
+        self._before.mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+
+    def _let_go(self) -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._before.mask)
+
+    def _be_terminated(self) -> None:
+        if signal.getsignal(signal.SIGTERM) is _stay:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        self._let_go()
 
 
 if __name__ == "__main__":

@@ -43,11 +43,16 @@ def connect(path: str, *, deadline_us: int, read_only: bool) -> sqlite3.Connecti
         timeout=deadline_us * _BUSY_TIMEOUT_SHARE / 1e6,
         cached_statements=512,
     )
-    connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
-    # The journals of statements would go to files, which costs a third of the throughput.
-    connection.execute("PRAGMA temp_store = MEMORY")
-    if read_only:
-        connection.execute("PRAGMA query_only = ON")
+    try:
+        connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
+        # The journals of statements would go to files, which costs a third of the throughput.
+        connection.execute("PRAGMA temp_store = MEMORY")
+        if read_only:
+            connection.execute("PRAGMA query_only = ON")
+    except BaseException:
+        # The first statement meets damage. The error's frames would keep the file, and its log, open.
+        connection.close()
+        raise
     return connection
 
 
