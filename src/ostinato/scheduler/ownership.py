@@ -43,10 +43,11 @@ class Ownership:
         await self._store.register_node(
             NodeRow(id=self.node_id, renewals=0, address=address, started_us=now_us)
         )
-        dead: list[str] = []
+        dead: dict[str, int] = {}
         if not self._store.capabilities.many_nodes:
             # One node per database, and its lock is ours: whoever left a row has not stopped cleanly.
-            dead = [node.id for node in await self._store.nodes() if node.id != self.node_id]
+            others = [node for node in await self._store.nodes() if node.id != self.node_id]
+            dead = {node.id: node.renewals for node in others}
         proofs = await self._store.take_partitions(
             self.node_id, range(self._store.partition_count), dead_nodes=dead
         )

@@ -52,6 +52,7 @@ __all__ = [
     "InstanceFilter",
     "InstancePage",
     "NodeRow",
+    "NodesSeen",
     "Proof",
     "Replay",
     "Request",
@@ -76,8 +77,20 @@ class NodeRow(msgspec.Struct, frozen=True):
 
     id: str
     renewals: int
+    #: Where workers reach it.
     address: str
     started_us: int
+    #: Name of the session lock that it holds; empty: it has none, and its counter alone tells that it lives.
+    session: str = ""
+
+
+class NodesSeen(msgspec.Struct, frozen=True):
+    """The nodes as one look finds them."""
+
+    #: By id.
+    nodes: tuple[NodeRow, ...]
+    #: Ids of those whose session lock this very session of the database has seen held, and now finds free.
+    freed: frozenset[str] = frozenset()
 
 
 WorkerState: TypeAlias = Literal["connected", "draining", "gone"]

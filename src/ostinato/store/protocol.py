@@ -39,6 +39,7 @@ from ostinato.store.batches import (
     InstanceFilter,
     InstancePage,
     NodeRow,
+    NodesSeen,
     Proof,
     Request,
     RequestAnswer,
@@ -111,15 +112,40 @@ class Store(Protocol):
         """Clean stop: delete the row and release its partitions in one transaction; idempotent."""
         ...
 
-    async def nodes(self) -> list[NodeRow]: ...
+    async def nodes(self) -> list[NodeRow]:
+        """Every node that has a row, by id."""
+        ...
+
+    async def watch_nodes(self) -> NodesSeen:
+        """The nodes, with those whose session lock has become free; for the watch of a node over the others.
+
+        A lock counts as freed only if this store has seen it held before, and its own session with the
+        database has lasted unbroken since: after a restart of the database all locks are free, and only the
+        counters tell who lives.
+        """
+        ...
 
     async def take_partitions(
-        self, node_id: str, partitions: Sequence[int], *, dead_nodes: Sequence[str] = ()
+        self, node_id: str, partitions: Sequence[int], *, dead_nodes: Mapping[str, int] = {}
     ) -> list[Proof]:
         """Own `partitions` with their epoch + 1, deleting the rows of `dead_nodes`, in one transaction.
 
-        Takes those that are free or belong to `dead_nodes`, `node_id` or a node without a row; leaves out
-        the others.
+        `dead_nodes` names the counter (``NodeRow.renewals``) with which each was found dead: one that has
+        renewed itself since then lives, and keeps row and partitions. Takes partitions that are free or
+        belong to a dead node, `node_id` or a node without a row; leaves out the others. A node whose own row
+        is gone takes nothing and kills nobody. Waits for the former owner's open transaction; one that blocks
+        it for a second is ended (design section 3).
+        """
+        ...
+
+    async def release_partitions(self, node_id: str, partitions: Sequence[int]) -> None:
+        """Free those of `partitions` that belong to the node, epochs as they are: a voluntary hand-over."""
+        ...
+
+    async def identity(self) -> str:
+        """Names the server and its timeline; another text than before means another database answers.
+
+        Then nothing that was believed of the former one holds. Always empty where there is one file.
         """
         ...
 

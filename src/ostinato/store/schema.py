@@ -68,6 +68,8 @@ node = Table(
     Column("renewals", BigInteger, nullable=False),
     Column("address", _Name, nullable=False),
     Column("started_us", BigInteger, nullable=False),
+    #: Name of the session lock that the node holds; empty where it has none.
+    Column("session", _Id, nullable=False, server_default=text("''")),
 )
 
 #: Workers as the nodes know them, for people: nothing is decided by these rows.

@@ -24,6 +24,7 @@ from ostinato.store.batches import (
     InstanceFilter,
     InstancePage,
     NodeRow,
+    NodesSeen,
     Proof,
     Request,
     RequestAnswer,
@@ -99,15 +100,20 @@ class MemoryStore:
     async def nodes(self) -> list[NodeRow]:
         return sorted(self._tables.nodes.values(), key=lambda node: node.id)
 
+    async def watch_nodes(self) -> NodesSeen:
+        """There is no session lock, so the counters alone tell who lives."""
+        return NodesSeen(tuple(await self.nodes()))
+
     async def take_partitions(
-        self, node_id: str, partitions: Sequence[int], *, dead_nodes: Sequence[str] = ()
+        self, node_id: str, partitions: Sequence[int], *, dead_nodes: Mapping[str, int] = {}
     ) -> list[Proof]:
         """As the protocol says; a node whose own row is gone takes nothing and kills nobody."""
         if node_id not in self._tables.nodes:
             return []
-        for dead in dead_nodes:
-            if dead != node_id:
-                self._tables.nodes.pop(dead, None)
+        for dead, renewals in dead_nodes.items():
+            row = self._tables.nodes.get(dead)
+            if dead != node_id and row is not None and row.renewals == renewals:
+                del self._tables.nodes[dead]
         taken: list[Proof] = []
         for partition in sorted(set(partitions)):
             holder = self._tables.owners[partition]
@@ -115,6 +121,15 @@ class MemoryStore:
                 self._tables.owners[partition] = Proof(partition, node_id, holder.epoch + 1)
                 taken.append(self._tables.owners[partition])
         return taken
+
+    async def release_partitions(self, node_id: str, partitions: Sequence[int]) -> None:
+        for partition in partitions:
+            holder = self._tables.owners[partition]
+            if holder.owner == node_id:
+                self._tables.owners[partition] = Proof(partition, "", holder.epoch)
+
+    async def identity(self) -> str:
+        return ""
 
     async def partition_owners(self) -> list[Proof]:
         return list(self._tables.owners)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ostinato.store.batches import NodeRow, Proof
 
@@ -13,8 +13,8 @@ def register_node(connection: sqlite3.Connection, node: NodeRow) -> None:
     connection.execute("BEGIN IMMEDIATE")
     connection.execute("DELETE FROM node")
     connection.execute(
-        "INSERT INTO node (id, renewals, address, started_us) VALUES (?, ?, ?, ?)",
-        (node.id, node.renewals, node.address, node.started_us),
+        "INSERT INTO node (id, renewals, address, started_us, session) VALUES (?, ?, ?, ?, ?)",
+        (node.id, node.renewals, node.address, node.started_us, node.session),
     )
     connection.commit()
 
@@ -34,20 +34,20 @@ def remove_node(connection: sqlite3.Connection, node_id: str) -> None:
 
 
 def nodes(connection: sqlite3.Connection) -> list[NodeRow]:
-    rows = connection.execute("SELECT id, renewals, address, started_us FROM node ORDER BY id")
+    rows = connection.execute("SELECT id, renewals, address, started_us, session FROM node ORDER BY id")
     return [NodeRow(*row) for row in rows]
 
 
 def take_partitions(
-    connection: sqlite3.Connection, node_id: str, *, partitions: Sequence[int], dead_nodes: Sequence[str]
+    connection: sqlite3.Connection, node_id: str, *, partitions: Sequence[int], dead_nodes: Mapping[str, int]
 ) -> list[Proof]:
     """As the protocol says; a node whose own row is gone takes nothing and kills nobody."""
     connection.execute("BEGIN IMMEDIATE")
     taken: list[Proof] = []
     if connection.execute("SELECT 1 FROM node WHERE id = ?", (node_id,)).fetchone() is not None:
-        for dead in dead_nodes:
+        for dead, renewals in dead_nodes.items():
             if dead != node_id:
-                connection.execute("DELETE FROM node WHERE id = ?", (dead,))
+                connection.execute("DELETE FROM node WHERE id = ? AND renewals = ?", (dead, renewals))
         alive = {row[0] for row in connection.execute("SELECT id FROM node")}
         wanted = set(partitions)
         for holder in partition_owners(connection):
@@ -64,3 +64,12 @@ def take_partitions(
 def partition_owners(connection: sqlite3.Connection) -> list[Proof]:
     rows = connection.execute("SELECT partition, owner, epoch FROM partition_owner ORDER BY partition")
     return [Proof(*row) for row in rows]
+
+
+def release_partitions(connection: sqlite3.Connection, node_id: str, partitions: Sequence[int]) -> None:
+    connection.execute("BEGIN IMMEDIATE")
+    connection.executemany(
+        "UPDATE partition_owner SET owner = '' WHERE partition = ? AND owner = ?",
+        [(partition, node_id) for partition in partitions],
+    )
+    connection.commit()

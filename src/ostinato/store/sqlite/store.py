@@ -29,6 +29,7 @@ from ostinato.store.batches import (
     InstanceFilter,
     InstancePage,
     NodeRow,
+    NodesSeen,
     Proof,
     Request,
     RequestAnswer,
@@ -167,13 +168,26 @@ class SqliteStore:
     async def nodes(self) -> list[NodeRow]:
         return await self._list("reading the nodes", ownership.nodes)
 
+    async def watch_nodes(self) -> NodesSeen:
+        """The lock file keeps a second node away, so nobody's lock is watched."""
+        return NodesSeen(tuple(await self.nodes()))
+
     async def take_partitions(
-        self, node_id: str, partitions: Sequence[int], *, dead_nodes: Sequence[str] = ()
+        self, node_id: str, partitions: Sequence[int], *, dead_nodes: Mapping[str, int] = {}
     ) -> list[Proof]:
         return await self._write(
             "taking partitions",
             lambda c: ownership.take_partitions(c, node_id, partitions=partitions, dead_nodes=dead_nodes),
         )
+
+    async def release_partitions(self, node_id: str, partitions: Sequence[int]) -> None:
+        await self._write(
+            "releasing partitions", lambda c: ownership.release_partitions(c, node_id, partitions)
+        )
+
+    async def identity(self) -> str:
+        """Empty: what answers is the file, and every write looks whether it is still the same."""
+        return ""
 
     async def partition_owners(self) -> list[Proof]:
         return await self._list("reading the owners", ownership.partition_owners)

@@ -164,8 +164,24 @@ class ManyNodesContract:
     async def test_a_dead_node_loses_row_and_partitions_together(self, store: Store) -> None:
         await Owner.of(store)
         await store.register_node(NodeRow("node-2", 0, "", T0))
-        taken = await store.take_partitions("node-2", [1, 2], dead_nodes=[NODE])
+        taken = await store.take_partitions("node-2", [1, 2], dead_nodes={NODE: 0})
         assert taken == [Proof(1, "node-2", 2), Proof(2, "node-2", 2)]
         assert not await store.renew_node(NODE)
         # The rest belongs to a node without a row: free for whoever comes.
         assert await store.take_partitions("node-2", [3]) == [Proof(3, "node-2", 2)]
+
+    async def test_a_node_that_has_renewed_itself_since_it_was_found_dead_lives(self, store: Store) -> None:
+        await Owner.of(store)
+        await store.register_node(NodeRow("node-2", 0, "", T0))
+        assert await store.renew_node(NODE)
+        assert await store.take_partitions("node-2", [1, 2], dead_nodes={NODE: 0}) == []
+        assert await store.renew_node(NODE)
+        assert (await store.partition_owners())[1] == Proof(1, NODE, 1)
+
+    async def test_released_partitions_are_free_for_others_at_their_epoch(self, store: Store) -> None:
+        await Owner.of(store)
+        await store.register_node(NodeRow("node-2", 0, "", T0))
+        await store.release_partitions("node-2", [1])
+        await store.release_partitions(NODE, [2, 3])
+        assert (await store.partition_owners())[1:4] == [Proof(1, NODE, 1), Proof(2, "", 1), Proof(3, "", 1)]
+        assert await store.take_partitions("node-2", [1, 2]) == [Proof(2, "node-2", 2)]

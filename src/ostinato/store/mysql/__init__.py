@@ -1,0 +1,1 @@
+"""``MysqlStore``: MySQL 8 and MariaDB."""
