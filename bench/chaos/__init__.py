@@ -1,0 +1,1 @@
+"""Real nodes, workers and servers under kills, with an outside witness."""
