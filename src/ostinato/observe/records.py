@@ -65,6 +65,8 @@ class PartitionsTaken(Record, frozen=True, kw_only=True):
     count: int
     #: Attempts found running, whose workers are waited for.
     running_count: int = 0
+    #: Partitions that it decides about from now on, these included.
+    owned_count: int = 0
 
 
 class PartitionsReleased(Record, frozen=True, kw_only=True):
@@ -73,6 +75,8 @@ class PartitionsReleased(Record, frozen=True, kw_only=True):
     EVENT: ClassVar[str] = "partitions_released"
     node_id: str
     count: int
+    #: Partitions that it still decides about.
+    owned_count: int = 0
 
 
 class PartitionsLost(Record, frozen=True, kw_only=True):
@@ -82,6 +86,8 @@ class PartitionsLost(Record, frozen=True, kw_only=True):
     node_id: str
     count: int
     reason: str
+    #: Partitions that it still decides about.
+    owned_count: int = 0
 
 
 class WritesRefused(Record, frozen=True, kw_only=True):

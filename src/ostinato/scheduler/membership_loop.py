@@ -48,7 +48,10 @@ class MembershipLoop(Loop):
         self.on_rejoined: Callable[[], None] = _nothing
 
     async def join(self) -> None:
-        """Register and take what is there to be taken. Raises ``NODE_ALREADY_RUNNING``, the store's errors."""
+        """Register and take what is there to be taken.
+
+        Raises ``NODE_ALREADY_RUNNING``, and what the store raises.
+        """
         await self._ownership.register(now_us=self._time.now_us())
         if self._store.capabilities.many_nodes:
             await self._look()
@@ -136,7 +139,11 @@ class MembershipLoop(Loop):
         await self._store.release_partitions(node_id, ready)
         if ownership.node_id == node_id:
             ownership.releasing.difference_update(ready)
-            self._hooks.emit(PartitionsReleased(node_id=node_id, count=len(ready)))
+            self._hooks.emit(
+                PartitionsReleased(
+                    node_id=node_id, count=len(ready), owned_count=len(ownership.memory.epochs)
+                )
+            )
 
     def _tell_dead(
         self,

@@ -54,8 +54,6 @@ class SchedulerNode:
         self._hooks = hooks
         self.address = ""
         self.parts = parts = build_parts(config, store=store, clock=clock, rng=rng, hooks=hooks)
-        parts.ownership.on_lost = self._lost
-        parts.committer.after_commit = self._after_commit
         self.dispatch = DispatchLoop(parts)
         self.outcomes = OutcomeLoop(parts)
         self.triggers = TriggerLoop(parts)
@@ -70,9 +68,6 @@ class SchedulerNode:
         self.backlog = BacklogLoop(parts)
         self.membership = MembershipLoop(parts)
         self.warm_up = WarmUpLoop(parts)
-        self.membership.on_taken = self.warm_up.wake
-        self.membership.on_rejoined = self._rejoined
-        self.warm_up.on_warm = self._warm
         self._streams = WorkerStreams(
             parts,
             dispatch=self.dispatch,
@@ -99,10 +94,20 @@ class SchedulerNode:
             OrphanLoop(parts, health=self.health),
         )
         self.database = DatabaseState(clock, hooks)
+        self._is_running = False
+        self._tie_together()
+
+    def _tie_together(self) -> None:
+        """Who tells whom of what."""
+        ownership = self.parts.ownership
+        ownership.on_lost = self._lost
+        self.parts.committer.after_commit = self._after_commit
+        self.membership.on_taken = self.warm_up.wake
+        self.membership.on_rejoined = self._rejoined
+        self.warm_up.on_warm = self._warm
         for loop in self._loops:
             loop.database = self.database
-            loop.on_broken = parts.ownership.stop_partition_of
-        self._is_running = False
+            loop.on_broken = ownership.stop_partition_of
 
     @property
     def node_id(self) -> str:
@@ -148,7 +153,9 @@ class SchedulerNode:
             self.retries.wake_at(self.parts.time.boot_at(min(expiries) + 1))
 
     async def start(self) -> None:
-        """Join, warm up, accept workers. Raises ``NODE_ALREADY_RUNNING``, ``PORT_IN_USE``, the store's errors.
+        """Join, warm up, accept workers.
+
+        Raises ``NODE_ALREADY_RUNNING``, ``PORT_IN_USE``, and what the store raises.
 
         What other nodes own comes to this one later. The store must be open; a node that cannot start leaves
         nothing behind.

@@ -122,7 +122,7 @@ class OutcomeLoop(Loop):
                 withdrawn = self._definitions.withdrawn(attempt.ref)
                 end_attempt(attempt, outcome, now_us=now_us, rng=self._rng, into=effects, withdrawn=withdrawn)
             elif row is not None and row.partition not in self._ownership.memory.epochs:
-                # Another owner's to record; whoever brought it sends it there, since nobody acknowledges it here.
+                # Another owner's to record: whoever brought it sends it there, since nobody acknowledges it.
                 unowned.add(outcome.attempt_id)
                 if row.partition in self._ownership.warming:
                     self._early.append(item)

@@ -223,7 +223,11 @@ class Ownership:
         taken = [number for number in partitions if self.warming.pop(number, None) is not None]
         lost = [*self._forget(partitions), *taken]
         if lost:
-            self._hooks.emit(PartitionsLost(node_id=self.node_id, count=len(lost), reason=reason))
+            self._hooks.emit(
+                PartitionsLost(
+                    node_id=self.node_id, count=len(lost), reason=reason, owned_count=len(self.memory.epochs)
+                )
+            )
 
     async def stop_partition_of(self, instance_id: str) -> None:
         """Decide no more about the partition of an instance of which a rule is broken, until the next start.

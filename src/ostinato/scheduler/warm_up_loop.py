@@ -58,7 +58,12 @@ class WarmUpLoop(Loop):
         adopt_reported(adopted, self._sessions)
         if warm:
             self._hooks.emit(
-                PartitionsTaken(node_id=self._ownership.node_id, count=len(warm), running_count=len(adopted))
+                PartitionsTaken(
+                    node_id=self._ownership.node_id,
+                    count=len(warm),
+                    running_count=len(adopted),
+                    owned_count=len(self._ownership.memory.epochs),
+                )
             )
             self.on_warm()
         return self._clock.boot_us() if self._ownership.warming else None

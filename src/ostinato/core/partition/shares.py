@@ -1,10 +1,10 @@
 """Fair shares of the partitions: what a node is to release and what it is to take; pure.
 
-With n live nodes each owns ⌊p/n⌋ or ⌈p/n⌉ of p partitions; the first by id have one more. Every node works
-out the same plan from what it sees, and carries out its own part of it:
+With n live nodes each owns ⌊p/n⌋ or ⌈p/n⌉ of p partitions; the first by id have one more. Every node
+works out the same plan from what it sees, and carries out its own part of it:
 
 * who has more than its share releases what is too much, the highest numbers first;
-* what is free, or belongs to nobody who lives, is dealt out to those who have less, in the order of their ids.
+* what is free, or belongs to nobody who lives, is dealt out to those who have less, in order of their ids.
 
 Nothing else moves, so nothing moves where nothing has changed. Nodes that see different things for a moment
 may plan the same partition for two of them: the store gives it to one, and the next look goes on from there.
