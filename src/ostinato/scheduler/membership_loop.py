@@ -74,14 +74,16 @@ class MembershipLoop(Loop):
         """One look, and what follows from it."""
         if not self._store.capabilities.many_nodes:
             return None
-        next_us = self._clock.boot_us() + self._config.look_us
+        began_us = self._clock.boot_us()
         if not self._ownership.is_registered:
             former = self._ownership.node_id
             await self._ownership.register(now_us=self._time.now_us())
             self._hooks.emit(NodeRejoined(node_id=self._ownership.node_id, former_id=former))
             self.on_rejoined()
         await self._look()
-        return next_us
+        # Alone there is nobody to take over from; whoever comes waits a moment for its share.
+        is_alone = len(self._live) <= 1 and not self._told_dead
+        return began_us + (self._config.renewal_us if is_alone else self._config.look_us)
 
     async def _look(self) -> None:
         ownership = self._ownership
