@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable
+from itertools import pairwise
 from random import Random
 from typing import TypeVar
 
+import msgspec
 from support.cluster import Cluster, Recorder
 from support.fleet_worker import Body, Execution, FleetWorker
 from support.gates import Gate, GatedClock, GatedTransport, gated_store
@@ -60,7 +62,7 @@ class FleetNode:
 
     def __init__(self, fleet: Fleet, address: str) -> None:
         self.address = address
-        self.gate = Gate()
+        self.gate = Gate(fleet.travel)
         self.recorder = QuietRecorder()
         self._transport = GatedTransport(fleet.network.node_transport(address), self.gate)
         self.node = SchedulerNode(
@@ -89,7 +91,7 @@ class FleetNode:
 
     async def kill(self) -> None:
         """As by SIGKILL: nothing more is written, nothing handed over; streams break."""
-        self.gate.close()
+        self.gate.break_down()
         for loop in self.node._loops:
             await loop.stop()
         await self._transport.stop()
@@ -101,7 +103,8 @@ class FleetNode:
 class Fleet(Cluster):
     """Nodes by address; the calls of `Cluster` that need no node of its own work here too."""
 
-    def __init__(self, *, seed: int = 1, config: NodeConfig | None = None) -> None:
+    def __init__(self, *, seed: int = 1, config: NodeConfig | None = None, travel_us_max: int = 0) -> None:
+        """`travel_us_max` is the longest way between a node and the database or a worker."""
         super().__init__(seed=seed, config=config or NodeConfig(worker_lease_us=WORKER_LEASE_US))
         self.witness = WitnessStore(self.clock)
         self.store = self.witness
@@ -109,12 +112,16 @@ class Fleet(Cluster):
         self.rng = Random(seed)
         self.nodes: dict[str, FleetNode] = {}
         self.workers: list[FleetWorker] = []
+        self._travel_us_max = travel_us_max
         self.executions: list[Execution] = []
 
-    def config_of(self, address: str) -> NodeConfig:
-        from msgspec.structs import replace
+    async def travel(self) -> None:
+        """What a message to the database or a worker takes."""
+        if self._travel_us_max:
+            await self.sleep(self.rng.randrange(self._travel_us_max))
 
-        return replace(self.config, address=address)
+    def config_of(self, address: str) -> NodeConfig:
+        return msgspec.structs.replace(self.config, address=address)
 
     async def open(self, addresses: str, *definitions: TaskDefinition) -> list[FleetNode]:
         """Start nodes at these addresses, one a word, with the tasks in force."""
@@ -195,7 +202,7 @@ class Fleet(Cluster):
             items.sort(key=lambda item: item.began_us)
             ids = [item.attempt_id for item in items]
             assert len(ids) == len(set(ids)), f"I1: an attempt of {instance_id} began twice"
-            for earlier, later in zip(items, items[1:], strict=False):
+            for earlier, later in pairwise(items):
                 assert earlier.ended_us is not None, f"I1: {instance_id} runs twice"
                 assert earlier.ended_us <= later.began_us, f"I1: {instance_id} ran twice at a time"
 

@@ -94,6 +94,11 @@ class FleetWorker:
         self.cancelled: list[str] = []
         self.refused_count = 0
 
+    @property
+    def holding(self) -> set[str]:
+        """Ids of the attempts whose end nobody has acknowledged."""
+        return set(self._has)
+
     def dial(self, address: str) -> None:
         """Keep a stream to the node there."""
         self._tasks.append(asyncio.create_task(self._keep(address)))

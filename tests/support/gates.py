@@ -18,13 +18,16 @@ from ostinato.wire.protocol import NodeStream, NodeTransport, StreamHandler
 
 
 class Gate:
-    """Open, or closed for a while; one that is never opened again stops whoever waits at it for good."""
+    """Open, closed for a while, or broken for good: then its node is dead, and nobody passes any more."""
 
-    def __init__(self) -> None:
+    def __init__(self, travel: Callable[[], Awaitable[None]] | None = None) -> None:
+        """`travel` is the way to the database or a worker, each time anew; None: it takes no time."""
+        self.travel = travel if travel is not None else _at_once
         self._open = asyncio.Event()
         self._open.set()
         #: The database does not answer this node.
         self.is_cut_off = False
+        self._is_broken = False
 
     def close(self) -> None:
         self._open.clear()
@@ -32,9 +35,21 @@ class Gate:
     def open(self) -> None:
         self._open.set()
 
+    def break_down(self) -> None:
+        """Whoever waits is turned away, and so is whoever comes."""
+        self._is_broken = True
+        self._open.set()
+
     async def passed(self) -> None:
+        """Wait until it is open. Raises ``CONNECTION_CLOSED`` where it has been broken down."""
         while not self._open.is_set():
             await self._open.wait()
+        if self._is_broken:
+            raise UnavailableError("CONNECTION_CLOSED", "this node is dead")
+
+
+async def _at_once() -> None:
+    """No time at all."""
 
 
 class GatedClock:
@@ -72,7 +87,9 @@ class _GatedStore:
             await self._gate.passed()
             if self._gate.is_cut_off:
                 raise UnavailableError("DATABASE_UNAVAILABLE", f"the database does not answer ({name})")
+            await self._gate.travel()
             answer = await call(*args, **named)
+            await self._gate.travel()
             await self._gate.passed()
             return answer
 
@@ -95,6 +112,7 @@ class _GatedStream:
 
     async def send(self, messages: Sequence[NodeMessage]) -> None:
         await self._gate.passed()
+        await self._gate.travel()
         await self._stream.send(messages)
 
     async def receive(self) -> list[WorkerMessage]:
