@@ -90,5 +90,7 @@ def test_every_metric_has_a_unit_in_its_name_and_is_documented(registry: Collect
     documented = (ROOT / "docs/observation.md").read_text(encoding="utf-8")
     for family in registry.collect():
         name = f"{family.name}_total" if family.type == "counter" else family.name
-        assert re.fullmatch(r"ostinato_[a-z_]+(_total|_seconds|_rows|_instances|_connected|_full)", name)
+        assert re.fullmatch(
+            r"ostinato_[a-z_]+(_total|_seconds|_rows|_instances|_partitions|_connected|_full)", name
+        )
         assert f"| `{name}` |" in documented, name

@@ -104,7 +104,22 @@ class MetricsHook:
             "group_commit_seconds", "Time of one transaction.", buckets=_SHORT_S
         )
         self.broken = self._counter("invariants_broken", "Rules broken that must always hold.", labels=[])
+        self._ownership_metrics(registry)
         self._states: set[str] = set()
+
+    def _ownership_metrics(self, registry: CollectorRegistry) -> None:
+        self.partitions = Gauge(
+            "ostinato_owned_partitions", "Partitions that this node decides about.", registry=registry
+        )
+        self.partition_moves = self._counter(
+            "partition_moves", "Partitions taken, handed over or lost by this node.", labels=["how"]
+        )
+        self.refused_writes = self._counter(
+            "refused_writes", "Rows of a former owner that were not written (I5).", labels=[]
+        )
+        self.nodes_found_dead = self._counter(
+            "nodes_found_dead", "Other nodes that this node has found dead.", labels=[]
+        )
 
     def watch(self, hooks: Hooks) -> None:
         """Report the failures of `hooks` too."""
@@ -172,5 +187,21 @@ class MetricsHook:
                 self._states |= set(record.by_state)
                 for state in self._states:
                     self.live.labels(state).set(record.by_state.get(state, 0))
+            case r.WritesRefused():
+                self.refused_writes.inc(record.count)
+            case r.NodeFoundDead():
+                self.nodes_found_dead.inc()
+            case r.PartitionsTaken():
+                self._partitions_moved("taken", record.count, owned=record.owned_count)
+            case r.PartitionsReleased():
+                self._partitions_moved("released", record.count, owned=record.owned_count)
+            case r.PartitionsLost():
+                self._partitions_moved("lost", record.count, owned=record.owned_count)
+            case r.NodeStopped():
+                self.partitions.set(0)
             case _:
                 pass  # start and end of nodes and the like are log lines only
+
+    def _partitions_moved(self, how: str, count: int, *, owned: int) -> None:
+        self.partition_moves.labels(how).inc(count)
+        self.partitions.set(owned)

@@ -65,6 +65,18 @@ class PartitionsTaken(Record, frozen=True, kw_only=True):
     count: int
     #: Attempts found running, whose workers are waited for.
     running_count: int = 0
+    #: Partitions that it decides about from now on, these included.
+    owned_count: int = 0
+
+
+class PartitionsReleased(Record, frozen=True, kw_only=True):
+    """A node has handed partitions over, since it had more than its share."""
+
+    EVENT: ClassVar[str] = "partitions_released"
+    node_id: str
+    count: int
+    #: Partitions that it still decides about.
+    owned_count: int = 0
 
 
 class PartitionsLost(Record, frozen=True, kw_only=True):
@@ -74,6 +86,38 @@ class PartitionsLost(Record, frozen=True, kw_only=True):
     node_id: str
     count: int
     reason: str
+    #: Partitions that it still decides about.
+    owned_count: int = 0
+
+
+class WritesRefused(Record, frozen=True, kw_only=True):
+    """A transaction of a former owner: the proof failed, and what it wanted to write was not written."""
+
+    EVENT: ClassVar[str] = "writes_refused"
+    node_id: str
+    #: Rows that were not written, and the partitions that they belong to.
+    count: int
+    partition_count: int
+
+
+class NodeFoundDead(Record, frozen=True, kw_only=True):
+    """A node sees that another one is dead; whoever comes first takes its partitions."""
+
+    EVENT: ClassVar[str] = "node_found_dead"
+    node_id: str
+    dead_id: str
+    address: str
+    #: Partitions that it owned.
+    count: int
+    reason: str
+
+
+class NodeRejoined(Record, frozen=True, kw_only=True):
+    """A node that was declared dead, or whose database was replaced, goes on under a new identity."""
+
+    EVENT: ClassVar[str] = "node_rejoined"
+    node_id: str
+    former_id: str
 
 
 class WorkerConnected(Record, frozen=True, kw_only=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ostinato.control.cluster import CLUSTER_PARTITION
 from ostinato.core.states import LIVE_STATES, State
 from ostinato.observe.records import BacklogMeasured
 from ostinato.scheduler.loop import Loop
@@ -17,7 +18,7 @@ COUNT_MAX = 1_000_000
 
 
 class BacklogLoop(Loop):
-    """Counts the instances that have not ended."""
+    """Counts the instances that have not ended; at one node, so that the sum over all nodes is right."""
 
     name = "backlog"
 
@@ -25,9 +26,18 @@ class BacklogLoop(Loop):
         super().__init__(parts.clock, parts.hooks)
         self._config = parts.config
         self._store = parts.store
+        self._ownership = parts.ownership
+        self._has_counted = False
 
     async def run_once(self) -> int | None:
-        """Count once."""
+        """Count once; where another node counts from now on, say 0."""
+        next_us = self._clock.boot_us() + self._config.backlog_us
+        if CLUSTER_PARTITION not in self._ownership.memory.epochs:
+            if self._has_counted:
+                self._has_counted = False
+                self._hooks.emit(BacklogMeasured(by_state=dict.fromkeys(_LIVE, 0)))
+            return next_us
+        self._has_counted = True
         counts = await self._store.count_instances(InstanceFilter(states=_LIVE), limit=COUNT_MAX)
         self._hooks.emit(BacklogMeasured(by_state={state: counts.by_state.get(state, 0) for state in _LIVE}))
         return self._clock.boot_us() + self._config.backlog_us

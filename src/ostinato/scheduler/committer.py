@@ -6,6 +6,7 @@ twice. What then matches nothing is read, and counts as written if the row shows
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
@@ -18,7 +19,7 @@ from ostinato.core.partition.state import settle
 from ostinato.core.states import TERMINAL_STATES, Hold, State
 from ostinato.errors import OstinatoError, invariant
 from ostinato.observe.hooks import Hooks
-from ostinato.observe.records import GroupCommitted
+from ostinato.observe.records import GroupCommitted, WritesRefused
 from ostinato.scheduler.held_work import HeldWork
 from ostinato.scheduler.ownership import Ownership
 from ostinato.scheduler.reporting import report_effects
@@ -55,6 +56,12 @@ class Committer:
         self._hooks = hooks
         #: Called after each commit with what was dropped: tells workers, wakes the loops that it concerns.
         self.after_commit: Callable[[Effects, frozenset[str]], None] = _nothing_more
+        #: Partitions of the batches that are being written, how many batches each.
+        self._under_way: Counter[int] = Counter()
+
+    def is_under_way(self, partition: int) -> bool:
+        """Whether a batch about the partition is being written, or applied to memory."""
+        return self._under_way[partition] > 0
 
     async def commit(self, effects: Effects) -> CommitOutcome:
         """Write, settle, report.
@@ -66,6 +73,15 @@ class Committer:
         if effects.is_empty():
             return CommitOutcome()
         _require_one_move_each(batch)
+        partitions = _partitions(batch)
+        self._under_way.update(partitions)
+        try:
+            return await self._commit(effects)
+        finally:
+            self._under_way.subtract(partitions)
+
+    async def _commit(self, effects: Effects) -> CommitOutcome:
+        batch = effects.batch
         began_us = self._clock.boot_us()
         report = await self._write(batch)
         lost = report.lost_partitions
@@ -75,13 +91,16 @@ class Committer:
                 row.instance_id for name in _MOVES for row in getattr(batch, name) if row.partition in lost
             }
             dropped |= {row.id for row in batch.inserts if row.partition in lost}
-            self._ownership.lose(sorted(lost), "another node has taken them over")
+            self._refused(batch, lost)
         still_running = await self._still_running(effects, report)
         settle(
             self._ownership.memory,
             effects,
             dropped=dropped,
-            kept=frozenset(report.rejected) | still_running,
+            # What a former proof could not end may have been read anew since, under the next one.
+            kept=frozenset(report.rejected)
+            | still_running
+            | {ended.instance_id for ended in effects.ended if ended.partition in lost},
         )
         self._note_overlaps(effects)
         count = sum(len(getattr(batch, name)) for name in _MOVES) + len(batch.inserts)
@@ -101,6 +120,22 @@ class Committer:
             dropped=dropped,
             still_running=still_running,
         )
+
+    def _refused(self, batch: CommitBatch, lost: frozenset[int]) -> None:
+        """A write of a former owner: it has been frozen, or cut off, or handed these over meanwhile."""
+        count = sum(row.partition in lost for name in (*_MOVES, *_OTHERS) for row in getattr(batch, name))
+        node_id = self._ownership.node_id
+        self._hooks.emit(WritesRefused(node_id=node_id, count=count, partition_count=len(lost)))
+        # Under this proof alone: it may have been taken anew since, under the next one.
+        epochs = self._ownership.memory.epochs
+        current = [
+            proof.partition
+            for proof in batch.proofs
+            if proof.partition in lost
+            and proof.owner == node_id
+            and epochs.get(proof.partition) == proof.epoch
+        ]
+        self._ownership.lose(current, "another node has taken them over")
 
     async def _still_running(self, effects: Effects, report: CommitReport) -> frozenset[str]:
         """Attempts that this batch could not end because a wish to cancel them had come in between.

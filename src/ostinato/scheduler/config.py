@@ -15,11 +15,14 @@ WORKER_LEASE_MIN_US = 6 * SECOND
 class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of a node; durations in microseconds of monotonic time."""
 
+    #: Where workers reach this node; every node tells it to every worker.
     address: str = "inprocess"
     strategy: Strategy = "least_loaded"
     ownership_lease_us: int = 3 * SECOND
     ownership_margin_us: int = 500 * MILLISECOND
     renewal_us: int = SECOND
+    #: Between two looks at the other nodes.
+    look_us: int = 200 * MILLISECOND
     worker_lease_us: int = 60 * SECOND
     #: An assignment not acknowledged by then takes its worker out of rotation.
     acknowledgement_us: int = 5 * SECOND

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import msgspec
 
@@ -15,7 +15,10 @@ CACHE_COUNT_MAX = 50_000
 
 
 class Definitions:
-    """A cache over the store: this node alone changes flags and sees every new version."""
+    """A cache over the store: the owner of a task alone changes its flags and sees every new version.
+
+    What was read of a task before its partition was taken says nothing any more (`forget_partitions`).
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -27,6 +30,8 @@ class Definitions:
         self._routed: dict[TaskRef, dict[int, TaskDefinition]] = {}
         #: For each read under way, the tasks that have changed since it began.
         self._reads: list[set[TaskRef]] = []
+        #: For each read under way, partitions that have been taken since it began.
+        self._taken: list[set[int]] = []
 
     async def load(self, instances: Iterable[Instance]) -> None:
         """Have the tasks and pinned versions of `instances` at hand, all of them until the next await."""
@@ -54,11 +59,15 @@ class Definitions:
         missing = [ref for ref in refs if ref not in self._tasks]
         while missing:
             changed: set[TaskRef] = set()
+            taken: set[int] = set()
             self._reads.append(changed)
+            self._taken.append(taken)
             try:
                 found = await self._store.get_tasks(missing)
             finally:
                 self._reads = [other for other in self._reads if other is not changed]
+                self._taken = [other for other in self._taken if other is not taken]
+            changed.update(ref for ref, row in found.items() if row.partition in taken)
             for ref in missing:
                 row = found.get(ref)
                 if ref in changed:
@@ -110,6 +119,13 @@ class Definitions:
         for changed in self._reads:
             changed.add(ref)
         self._routed.pop(ref, None)
+
+    def forget_partitions(self, partitions: Collection[int]) -> None:
+        """These have just been taken: their former owner may have changed any of their tasks."""
+        for ref in [ref for ref, row in self._tasks.items() if row.partition in partitions]:
+            self.forget(ref)
+        for taken in self._taken:
+            taken.update(partitions)
 
     def _bound(self) -> None:
         if max(len(self._pinned), len(self._tasks), len(self._gone)) > CACHE_COUNT_MAX:

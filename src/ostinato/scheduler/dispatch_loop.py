@@ -116,7 +116,10 @@ class DispatchLoop(Loop):
         found = await self._store.find_work(partitions, now_us=now_us, limit=limit, held=queries)
         freed = self._held.take_freed()
         if freed:
-            found.instances.extend(await self._store.find_overlap_ready(freed))
+            ready = await self._store.find_overlap_ready(freed)
+            # It is asked by task; a partition may have been lost meanwhile.
+            owned = self._ownership.memory.epochs
+            found.instances.extend(row for row in ready if row.partition in owned)
         found.instances.sort(key=lambda row: (row.due_us - row.priority * AGEING_US, row.id))
         return found, queries
 
@@ -251,6 +254,11 @@ class DispatchLoop(Loop):
                 self._held.note(refs[held.instance_id], held.hold)
 
     def _send(self, effects: Effects, found: FoundWork, *, dropped: frozenset[str]) -> None:
+        if not self._ownership.is_believed:
+            # The answer came late. An assignment names the newest heartbeat processed, and another owner may
+            # count on none having been processed since (design section 3, Leases): nobody gets these, and the
+            # health loop finds out what has become of them.
+            return
         payloads = {instance.id: instance for instance in found.instances}
         by_worker: dict[str, list[tuple[RunningAttempt, Assignment]]] = {}
         for attempt in effects.started:

@@ -1,9 +1,10 @@
 """Attempts whose worker is gone, and assignments that nobody acknowledges.
 
 A worker's lease ends, for the one who waits, a worker lease after its newest heartbeat was *received*; the
-worker itself counts from when it *sent* it and so has stopped before. An attempt of a worker that this node
-has never heard of (it took the partition over) is waited for until every worker that lives has had time to
-reconnect.
+worker itself counts from when it *sent* it and so has stopped before. Of a partition that was taken over,
+nothing is lost before every lease that the former owner gave has ended, and every worker that lives has had
+time to reconnect. A worker that is connected and has not reported what it should have is then made to
+connect anew: its greeting tells.
 
 Time-outs are the workers' to enforce. An attempt that is far beyond its own shows a worker that does not: it
 is told to end it, once per worker lease (C103).
@@ -72,27 +73,32 @@ class HealthLoop(Loop):
         ends = [boot_us + self._config.acknowledgement_us]
         ends += [session.heard_boot_us + lease_us for session in sessions.values()]
         for attempt in running.values():
-            heard_us = self._sessions.heard_boot_us(attempt.worker_id)
-            ends.append(
-                attempt.known_since_boot_us + self._patience_us if heard_us is None else heard_us + lease_us
-            )
+            ends.append(self._ends_us(attempt))
+            if not attempt.is_confirmed and attempt.certain_from_boot_us > boot_us:
+                ends.append(attempt.certain_from_boot_us)
         return max(min(ends), boot_us + ROUND_US)
 
     @property
     def _patience_us(self) -> int:
         return self._config.ownership_lease_us + self._config.worker_lease_us
 
+    def _ends_us(self, attempt: RunningAttempt) -> int:
+        """When the attempt is lost if its worker stays silent."""
+        heard_us = self._sessions.heard_boot_us(attempt.worker_id)
+        certain_us = attempt.certain_from_boot_us
+        if heard_us is None:
+            return certain_us or attempt.known_since_boot_us + self._patience_us
+        # Another node may have heard of it later than this one.
+        return max(heard_us + self._config.worker_lease_us, certain_us)
+
     def _why_lost(self, attempt: RunningAttempt, boot_us: int) -> Loss | None:
+        if boot_us < self._ends_us(attempt):
+            return None
         heard_us = self._sessions.heard_boot_us(attempt.worker_id)
         name = attempt.worker_name or attempt.worker_id
         if heard_us is None:
-            if boot_us - attempt.known_since_boot_us < self._patience_us:
-                return None
             return Loss("WORKER_LOST", f"worker {name} has not come back since this node took over")
-        silent_us = boot_us - heard_us
-        if silent_us < self._config.worker_lease_us:
-            return None
-        silence = f"{silent_us / SECOND:.1f}s"
+        silence = f"{(boot_us - heard_us) / SECOND:.1f}s"
         return Loss("WORKER_LOST", f"worker {name} has not been heard of for {silence}; its lease has ended")
 
     def _lost(self, boot_us: int) -> list[tuple[RunningAttempt, Loss]]:
@@ -146,6 +152,7 @@ class HealthLoop(Loop):
             if not attempt.acknowledged
             and boot_us - attempt.known_since_boot_us >= self._config.acknowledgement_us
         }
+        late |= self._owing_reports(boot_us)
         # At once: one that does not read holds up its own end alone.
         await asyncio.gather(
             *(
@@ -154,6 +161,17 @@ class HealthLoop(Loop):
                 if session.worker_id in late or self._is_silent(session.heard_boot_us, boot_us)
             )
         )
+
+    def _owing_reports(self, boot_us: int) -> set[str]:
+        """Workers whose greeting came too early to tell what a former owner's assignments have become."""
+        sessions = self._sessions.by_id
+        return {
+            attempt.worker_id
+            for attempt in self._ownership.memory.running.values()
+            if not attempt.is_confirmed
+            and attempt.worker_id in sessions
+            and sessions[attempt.worker_id].connected_boot_us < attempt.certain_from_boot_us <= boot_us
+        }
 
     def _is_silent(self, heard_boot_us: int, boot_us: int) -> bool:
         return boot_us - heard_boot_us >= self._config.worker_lease_us

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from ostinato.core.definition import TaskRef
+from ostinato.core.ids import partition_of
 from ostinato.core.model import Instance
 from ostinato.core.states import Hold
 from ostinato.store.batches import HeldQuery
@@ -68,6 +71,13 @@ class HeldWork:
         """What held rows of the task say may not be true, of more of them than were looked at."""
         if ref in self._waiting:
             self._stale[ref] = None
+
+    def forget_partitions(self, partitions: Collection[int], *, partition_count: int) -> None:
+        """What is known of these is out of date: they have been lost, or taken anew."""
+        for known in (self._waiting, self._overlapping, self._freed, self._stale):
+            for ref in list(known):
+                if partition_of(ref.namespace, ref.name, partition_count=partition_count) in partitions:
+                    del known[ref]
 
     def drained(self, queries: list[HeldQuery], *, found: list[Instance], unplaced: set[TaskRef]) -> None:
         """Forget tasks of which the store had fewer held rows than were asked for, all placed now."""

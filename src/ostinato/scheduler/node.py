@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from random import Random
 
 from ostinato.clock import Clock
-from ostinato.core.ids import new_id
 from ostinato.core.partition.effects import Effects
 from ostinato.errors import UnavailableError
 from ostinato.observe.hooks import Hooks
-from ostinato.observe.records import NodeStarted, NodeStopped, PartitionsTaken
+from ostinato.observe.records import NodeStarted, NodeStopped
 from ostinato.scheduler.backlog_loop import BacklogLoop
 from ostinato.scheduler.config import NodeConfig
 from ostinato.scheduler.database_state import DatabaseState
 from ostinato.scheduler.dispatch_loop import DispatchLoop
 from ostinato.scheduler.health_loop import HealthLoop
 from ostinato.scheduler.loop import Loop
+from ostinato.scheduler.membership_loop import MembershipLoop
 from ostinato.scheduler.orphan_loop import OrphanLoop
 from ostinato.scheduler.outcome_loop import OutcomeLoop
 from ostinato.scheduler.output_loop import OutputLoop
@@ -25,8 +26,9 @@ from ostinato.scheduler.renewal_loop import RenewalLoop
 from ostinato.scheduler.request_loop import RequestLoop
 from ostinato.scheduler.retention_loop import RetentionLoop
 from ostinato.scheduler.retry_loop import RetryLoop
+from ostinato.scheduler.time_loop import TimeLoop
 from ostinato.scheduler.trigger_loop import TriggerLoop
-from ostinato.scheduler.warm_up import warm_up
+from ostinato.scheduler.warm_up_loop import WarmUpLoop
 from ostinato.scheduler.watch_loop import WatchLoop
 from ostinato.scheduler.worker_streams import WorkerStreams
 from ostinato.store.protocol import Store
@@ -50,12 +52,8 @@ class SchedulerNode:
         config.validate()
         self._transport = transport
         self._hooks = hooks
-        self.node_id = new_id(clock.wall_us(), rng)
         self.address = ""
-        self.parts = parts = build_parts(
-            config, node_id=self.node_id, store=store, clock=clock, rng=rng, hooks=hooks
-        )
-        parts.committer.after_commit = self._after_commit
+        self.parts = parts = build_parts(config, store=store, clock=clock, rng=rng, hooks=hooks)
         self.dispatch = DispatchLoop(parts)
         self.outcomes = OutcomeLoop(parts)
         self.triggers = TriggerLoop(parts)
@@ -66,6 +64,10 @@ class SchedulerNode:
         )
         self.health = HealthLoop(parts)
         self.output = OutputLoop(parts)
+        self.retention = RetentionLoop(parts)
+        self.backlog = BacklogLoop(parts)
+        self.membership = MembershipLoop(parts)
+        self.warm_up = WarmUpLoop(parts)
         self._streams = WorkerStreams(
             parts,
             dispatch=self.dispatch,
@@ -77,22 +79,56 @@ class SchedulerNode:
         )
         woken = (self.dispatch, self.triggers, self.requests, self.retries)
         self._loops: tuple[Loop, ...] = (
-            RenewalLoop(parts, (*woken, self.outcomes, self.health)),
+            RenewalLoop(parts, (*woken, self.outcomes, self.health), membership=self.membership),
+            TimeLoop(parts, woken),
+            self.membership,
+            self.warm_up,
             WatchLoop(parts, woken),
             self.health,
             self.outcomes,
             *woken,
             self.output,
-            RetentionLoop(parts),
-            BacklogLoop(parts),
+            self.retention,
+            self.backlog,
             self.registry,
             OrphanLoop(parts, health=self.health),
         )
         self.database = DatabaseState(clock, hooks)
+        self._is_running = False
+        self._tie_together()
+
+    def _tie_together(self) -> None:
+        """Who tells whom of what."""
+        ownership = self.parts.ownership
+        ownership.on_lost = self._lost
+        self.parts.committer.after_commit = self._after_commit
+        self.membership.on_taken = self.warm_up.wake
+        self.membership.on_rejoined = self._rejoined
+        self.warm_up.on_warm = self._warm
         for loop in self._loops:
             loop.database = self.database
-            loop.on_broken = parts.ownership.stop_partition_of
-        self._is_running = False
+            loop.on_broken = ownership.stop_partition_of
+
+    @property
+    def node_id(self) -> str:
+        """Who this node is at present: a new one after it was declared dead."""
+        return self.parts.ownership.node_id
+
+    def _lost(self, partitions: Collection[int]) -> None:
+        count = self.parts.store.partition_count
+        self.parts.held.forget_partitions(partitions, partition_count=count)
+
+    def _warm(self) -> None:
+        """Partitions are decided about from now on: everything there is new to this node."""
+        self.outcomes.resume()
+        loops = (self.dispatch, self.triggers, self.requests, self.retries, self.health)
+        for loop in (*loops, self.retention, self.backlog):
+            loop.wake()
+
+    def _rejoined(self) -> None:
+        """The node has another identity: its workers greet it anew, and say what they have."""
+        for session in list(self.parts.sessions.by_id.values()):
+            session.end_soon()
 
     def _after_commit(self, effects: Effects, dropped: frozenset[str]) -> None:
         """Tell workers of wishes that are on record now; wake the loops that a commit concerns."""
@@ -117,30 +153,26 @@ class SchedulerNode:
             self.retries.wake_at(self.parts.time.boot_at(min(expiries) + 1))
 
     async def start(self) -> None:
-        """Own, warm up, accept workers. Raises ``NODE_ALREADY_RUNNING``, ``PORT_IN_USE``, the store's errors.
+        """Join, warm up, accept workers.
 
-        The store must be open; a node that cannot start leaves nothing behind.
+        Raises ``NODE_ALREADY_RUNNING``, ``PORT_IN_USE``, and what the store raises.
+
+        What other nodes own comes to this one later. The store must be open; a node that cannot start leaves
+        nothing behind.
         """
         await self.parts.time.sample()
-        await self.parts.ownership.take_all(
-            address=self.parts.config.address, now_us=self.parts.time.now_us()
-        )
         try:
-            running_count = await warm_up(self.parts)
+            await self.membership.join()
+            await self.warm_up.run_once()
             self.address = await self._transport.start(self._streams.handle)
         except BaseException:
-            await self.parts.ownership.release()
+            if self.parts.ownership.is_registered:
+                await self.parts.ownership.leave()
             raise
+        self.warm_up.accepting_since_boot_us = self.parts.clock.boot_us()
         for loop in self._loops:
             loop.start()
         self._is_running = True
-        self._hooks.emit(
-            PartitionsTaken(
-                node_id=self.node_id,
-                count=len(self.parts.ownership.memory.epochs),
-                running_count=running_count,
-            )
-        )
         self._hooks.emit(NodeStarted(node_id=self.node_id, address=self.address))
 
     async def stop(self, reason: str = "asked to stop") -> None:
@@ -154,7 +186,7 @@ class SchedulerNode:
         try:
             await self.outcomes.run_once()
             await self.output.flush()
-            await self.parts.ownership.release()
+            await self.parts.ownership.leave()
         except UnavailableError as error:
             # What was not committed was not acknowledged either: workers bring it again. The next node takes
             # over from the row that stays.

@@ -44,11 +44,19 @@ class OutcomeLoop(Loop):
         self._definitions = parts.definitions
         self._sessions = parts.sessions
         self._waiting: list[tuple[Sender, Outcome]] = []
+        #: Of partitions that are being warmed up.
+        self._early: list[tuple[Sender, Outcome]] = []
 
     def add(self, worker_id: str, outcomes: list[Outcome], *, by_guardian: bool = False) -> None:
         """Take outcomes of a worker; whoever brought them hears once they are committed or refused."""
         sender = Sender(worker_id, by_guardian)
         self._waiting.extend((sender, outcome) for outcome in outcomes)
+        self.wake()
+
+    def resume(self) -> None:
+        """Partitions have been warmed up: decide what came too early for them."""
+        self._waiting.extend(self._early)
+        self._early.clear()
         self.wake()
 
     async def run_once(self) -> int | None:
@@ -114,7 +122,10 @@ class OutcomeLoop(Loop):
                 withdrawn = self._definitions.withdrawn(attempt.ref)
                 end_attempt(attempt, outcome, now_us=now_us, rng=self._rng, into=effects, withdrawn=withdrawn)
             elif row is not None and row.partition not in self._ownership.memory.epochs:
+                # Another owner's to record: whoever brought it sends it there, since nobody acknowledges it.
                 unowned.add(outcome.attempt_id)
+                if row.partition in self._ownership.warming:
+                    self._early.append(item)
             else:
                 refuse_outcome(outcome, row, now_us=now_us, into=effects)
         result = await self._committer.commit(effects)

@@ -1,19 +1,32 @@
 """Which partitions this node owns, and how long it may believe so.
 
 The node renews its row every second. It believes in its partitions until (last renewal sent + ownership
-lease − margin) on its own monotonic clock; past that it decides nothing. A node whose row is gone knows that
-it has been declared dead. SQLite admits one node per database, so it takes all partitions at its start, each
-with the next epoch; and there a renewal that cannot be written (a full disk) ends no belief, since the lock
-and the row prove it: the workers' running attempts go on.
+lease − margin) on its own monotonic clock; past that it decides nothing. A node whose row is gone, or that
+another server answers than before, knows that it has lost everything: its identity ends, and the membership
+loop joins again under a new one.
+
+A partition that belongs to this node is in one of four places:
+
+    taken ──► warming ──► memory.epochs ──► releasing ──► free
+                          (decided about)
+                                └──► stopped (a rule is broken there)
+
+SQLite admits one node per database, so it takes all partitions at its start, each with the next epoch; and
+there a renewal that cannot be written (a full disk) ends no belief, since the lock and the row prove it: the
+workers' running attempts go on.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Callable, Collection, Sequence
+from random import Random
+from typing import Any, NamedTuple
 
 from ostinato.clock import Clock
 from ostinato.core.changes import Proof
+from ostinato.core.ids import new_id
+from ostinato.core.partition.running import RunningAttempt
 from ostinato.core.partition.state import Memory
 from ostinato.errors import OstinatoError
 from ostinato.observe.hooks import Hooks
@@ -23,82 +36,118 @@ from ostinato.store.batches import NodeRow
 from ostinato.store.protocol import Store
 
 
+class Taken(NamedTuple):
+    """A partition that belongs to this node and is not warmed up yet."""
+
+    epoch: int
+    #: Node's monotonic clock when the take-over was known to be committed.
+    boot_us: int
+    #: Its former owner had handed it over: no lease of an owner can still run.
+    was_free: bool
+
+
 class Ownership:
     """The owned partitions, what is remembered of them, and the belief in them."""
 
-    def __init__(self, node_id: str, config: NodeConfig, *, store: Store, clock: Clock, hooks: Hooks) -> None:
-        self.node_id = node_id
+    def __init__(self, config: NodeConfig, *, store: Store, clock: Clock, rng: Random, hooks: Hooks) -> None:
         self.memory = Memory()
-        #: Partitions given up because a rule that must always hold was broken there.
+        self.warming: dict[int, Taken] = {}
+        #: Decided about no more; to be released once no commit about them is under way.
+        self.releasing: set[int] = set()
+        #: Given up because a rule that must always hold was broken there.
         self.stopped: set[int] = set()
+        #: Whether the node's row is there, as far as it knows.
+        self.is_registered = False
+        #: Identities that this process has had and lost: nothing acts in their names any more.
+        self.former_ids: set[str] = set()
+        #: Told which partitions are decided about no more.
+        self.on_lost: Callable[[Collection[int]], None] = _nobody_is_told
         self._config = config
         self._store = store
         self._clock = clock
+        self._rng = rng
         self._hooks = hooks
+        self.node_id = new_id(clock.wall_us(), rng)
+        self._identity = ""
         self._believed_until_us = 0
 
-    async def take_all(self, *, address: str, now_us: int) -> None:
-        """Register the node and take every partition. Raises ``NODE_ALREADY_RUNNING``."""
+    # ── identity and belief ──────────────────────────────────────────────────────────────────────────
+
+    async def register(self, *, now_us: int) -> None:
+        """Insert the node's row, under a new identity if the last one has ended.
+
+        Raises ``NODE_ALREADY_RUNNING``, and what the store raises; then nothing is registered.
+        """
+        if self.node_id in self.former_ids:
+            self.node_id = new_id(self._clock.wall_us(), self._rng)
         sent_us = self._clock.boot_us()
-        await self._store.register_node(
-            NodeRow(id=self.node_id, renewals=0, address=address, started_us=now_us)
-        )
-        dead: dict[str, int] = {}
-        if not self._store.capabilities.many_nodes:
-            # One node per database, and its lock is ours: whoever left a row has not stopped cleanly.
-            others = [node for node in await self._store.nodes() if node.id != self.node_id]
-            dead = {node.id: node.renewals for node in others}
-        proofs = await self._store.take_partitions(
-            self.node_id, range(self._store.partition_count), dead_nodes=dead
-        )
-        self.memory = Memory(epochs={proof.partition: proof.epoch for proof in proofs})
+        row = NodeRow(id=self.node_id, renewals=0, address=self._config.address, started_us=now_us)
+        try:
+            await self._store.register_node(row)
+            self._identity = await self._store.identity()
+        except OstinatoError:
+            # It may have been written all the same: a row that nobody renews, found dead like any other.
+            self.former_ids.add(self.node_id)
+            raise
+        self.is_registered = True
         self._believe_from(sent_us)
 
     async def renew(self) -> None:
-        """Raise the node's counter; a row that is gone ends every belief.
+        """Raise the node's counter; a row that is gone, or another server, ends the identity.
 
         Raises what kept it from being written, even where ownership has been proved without.
         """
-        sent_us = self._clock.boot_us()
-        writing = asyncio.ensure_future(self._store.renew_node(self.node_id))
+        if not self.is_registered:
+            return
+        node_id, sent_us = self.node_id, self._clock.boot_us()
+        writing = asyncio.ensure_future(self._renewed(node_id))
         try:
             while not await self._is_done_soon(writing):
                 # Somebody holds the database; that is no reason to end the belief that a lock proves.
                 await self._believe_by_lock()
-            is_renewed = writing.result()
+            is_renewed, identity = writing.result()
         except OstinatoError:
             await self._believe_by_lock()
             raise
         finally:
             writing.cancel()
-        if is_renewed:
-            self._believe_from(sent_us)
+        if node_id != self.node_id or not self.is_registered:
+            return
+        if not is_renewed:
+            self.end("the node was declared dead")
+        elif identity != self._identity:
+            self.end("another server or timeline of the database answers than before")
         else:
-            self.lose(list(self.memory.epochs), "the node was declared dead")
-            self._believed_until_us = 0
+            self._believe_from(sent_us)
+
+    async def _renewed(self, node_id: str) -> tuple[bool, str]:
+        return await self._store.renew_node(node_id), await self._store.identity()
 
     @property
     def is_believed(self) -> bool:
         """Whether the node may decide, assign and acknowledge now."""
         return self._clock.boot_us() < self._believed_until_us
 
-    def owned(self) -> list[int]:
-        """Partitions to decide about now; empty while the node does not believe."""
-        return list(self.memory.epochs) if self.is_believed else []
+    def end(self, reason: str) -> None:
+        """This identity is over: nothing that was believed under it holds."""
+        self.is_registered = False
+        self._believed_until_us = 0
+        self.former_ids.add(self.node_id)
+        self.lose([*self.memory.epochs, *self.warming, *self.releasing], reason)
+        self.memory = Memory()
+        self.releasing.clear()
+        self.stopped.clear()
 
-    def proofs(self, partitions: set[int]) -> list[Proof]:
-        """Proofs for a transaction; partitions that are no longer owned get one that must fail."""
-        return [
-            Proof(number, self.node_id, self.memory.epochs.get(number, -1)) for number in sorted(partitions)
-        ]
+    async def leave(self) -> None:
+        """Hand over at once: delete the row and free the partitions."""
+        self._believed_until_us = 0
+        self.is_registered = False
+        self.memory = Memory()
+        self.warming.clear()
+        self.releasing.clear()
+        await self._store.remove_node(self.node_id)
 
-    def lose(self, partitions: list[int], reason: str) -> None:
-        """Forget partitions whose proof failed."""
-        lost = self.memory.lose(partitions)
-        if lost:
-            self._hooks.emit(PartitionsLost(node_id=self.node_id, count=len(lost), reason=reason))
-
-    async def _is_done_soon(self, writing: asyncio.Future[bool]) -> bool:
+    async def _is_done_soon(self, writing: asyncio.Future[tuple[bool, str]]) -> bool:
         """Whether it is done within a renewal's interval; goes on if not."""
         tick_us = self._clock.boot_us() + self._config.renewal_us
         tick = asyncio.ensure_future(self._clock.sleep_until_us(tick_us))
@@ -113,6 +162,72 @@ class Ownership:
         asked_us = self._clock.boot_us()
         if await self._store.owns_by_lock(self.node_id):
             self._believe_from(asked_us)
+
+    def _believe_from(self, sent_us: int) -> None:
+        self._believed_until_us = sent_us + self._config.ownership_lease_us - self._config.ownership_margin_us
+
+    # ── partitions ───────────────────────────────────────────────────────────────────────────────────
+
+    def owned(self) -> list[int]:
+        """Partitions to decide about now; empty while the node does not believe."""
+        return list(self.memory.epochs) if self.is_believed else []
+
+    def proofs(self, partitions: set[int]) -> list[Proof]:
+        """Proofs for a transaction; partitions that are no longer owned get one that must fail."""
+        return [
+            Proof(number, self.node_id, self.memory.epochs.get(number, -1)) for number in sorted(partitions)
+        ]
+
+    def take(self, proofs: Sequence[Proof], *, free: Collection[int]) -> None:
+        """These belong to this node now, those in `free` from nobody; the warm-up comes next."""
+        boot_us = self._clock.boot_us()
+        for proof in proofs:
+            self.warming[proof.partition] = Taken(proof.epoch, boot_us, proof.partition in free)
+
+    def reconcile(self, owners: Sequence[Proof]) -> None:
+        """Believe what the database shows of this node, where an answer of it was lost."""
+        for proof in owners:
+            number = proof.partition
+            if proof.owner != self.node_id:
+                self.releasing.discard(number)
+                if number in self.memory.epochs or number in self.warming:
+                    self.lose([number], "another node has taken them over")
+            elif number not in self.releasing and number not in self.stopped:
+                taken = self.warming.get(number)
+                epoch = self.memory.epochs.get(number) if taken is None else taken.epoch
+                if epoch != proof.epoch:
+                    self.memory.lose([number])
+                    self.take([proof], free=())
+
+    def activate(self, taken: dict[int, Taken], running: Sequence[RunningAttempt]) -> dict[int, Taken]:
+        """Decide about warmed up partitions from now on; returns those that still belong to this node."""
+        still = {number: entry for number, entry in taken.items() if self.warming.get(number) is entry}
+        for number, entry in still.items():
+            del self.warming[number]
+            self.memory.epochs[number] = entry.epoch
+        for attempt in running:
+            if attempt.partition in still:
+                self.memory.running[attempt.instance_id] = attempt
+        return still
+
+    def begin_release(self, partitions: Sequence[int]) -> None:
+        """Decide about these no more, and forget what is known of them."""
+        fresh = [number for number in partitions if number not in self.releasing | self.stopped]
+        self.releasing.update(fresh)
+        for number in fresh:
+            self.warming.pop(number, None)
+        self._forget(fresh)
+
+    def lose(self, partitions: Sequence[int], reason: str) -> None:
+        """Forget partitions that belong to somebody else now."""
+        taken = [number for number in partitions if self.warming.pop(number, None) is not None]
+        lost = [*self._forget(partitions), *taken]
+        if lost:
+            self._hooks.emit(
+                PartitionsLost(
+                    node_id=self.node_id, count=len(lost), reason=reason, owned_count=len(self.memory.epochs)
+                )
+            )
 
     async def stop_partition_of(self, instance_id: str) -> None:
         """Decide no more about the partition of an instance of which a rule is broken, until the next start.
@@ -131,11 +246,12 @@ class Ownership:
             self.stopped.add(partition)
             self.lose([partition], f"stopped: a rule is broken for instance {instance_id}")
 
-    async def release(self) -> None:
-        """Hand over at once: delete the row and free the partitions."""
-        self.memory = Memory()
-        self._believed_until_us = 0
-        await self._store.remove_node(self.node_id)
+    def _forget(self, partitions: Sequence[int]) -> list[int]:
+        lost = self.memory.lose(partitions)
+        if lost:
+            self.on_lost(lost)
+        return lost
 
-    def _believe_from(self, sent_us: int) -> None:
-        self._believed_until_us = sent_us + self._config.ownership_lease_us - self._config.ownership_margin_us
+
+def _nobody_is_told(_: Collection[int]) -> None:
+    """What follows the loss of partitions until the node says otherwise."""

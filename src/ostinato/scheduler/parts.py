@@ -34,11 +34,9 @@ class NodeParts(msgspec.Struct, frozen=True, kw_only=True):
     held: HeldWork
 
 
-def build_parts(
-    config: NodeConfig, *, node_id: str, store: Store, clock: Clock, rng: Random, hooks: Hooks
-) -> NodeParts:
+def build_parts(config: NodeConfig, *, store: Store, clock: Clock, rng: Random, hooks: Hooks) -> NodeParts:
     """The shared parts of one node, over an open or still closed store."""
-    ownership = Ownership(node_id, config, store=store, clock=clock, hooks=hooks)
+    ownership = Ownership(config, store=store, clock=clock, rng=rng, hooks=hooks)
     held = HeldWork()
     return NodeParts(
         config=config,

@@ -1,4 +1,4 @@
-"""Keeps the node alive in the database and its shared time true, once a second."""
+"""Keeps the node alive in the database, once a second; what it calls has a connection of its own."""
 
 from __future__ import annotations
 
@@ -9,30 +9,32 @@ from ostinato.scheduler.parts import NodeParts
 
 
 class RenewalLoop(Loop):
-    """Renews the ownership and samples the database's time."""
+    """Renews the ownership."""
 
     name = "renewal"
 
-    def __init__(self, parts: NodeParts, woken: Sequence[Loop]) -> None:
+    def __init__(self, parts: NodeParts, woken: Sequence[Loop], *, membership: Loop) -> None:
         """`woken` are the loops that rest while the node does not believe in its partitions."""
         super().__init__(parts.clock, parts.hooks)
         # Belief lasts little longer than a renewal's interval, so failures are no reason to wait for more.
         self.retry_last_us = parts.config.renewal_us
         self._woken = woken
+        self._membership = membership
         self._config = parts.config
-        self._time = parts.time
         self._ownership = parts.ownership
 
     async def run_once(self) -> int | None:
-        """Renew, then sample."""
+        """Renew once."""
         next_us = self._clock.boot_us() + self._config.renewal_us
-        was_resting = not self._ownership.is_believed or self._time.is_in_doubt
+        was_resting = not self._ownership.is_believed
         try:
             await self._ownership.renew()
         finally:
-            # A renewal that was not written need not end the belief, and time goes on in any case.
-            await self._time.sample()
+            # A renewal that was not written need not end the belief.
             if was_resting and self._ownership.is_believed:
                 for loop in self._woken:
                     loop.wake()
+        if not self._ownership.is_registered:
+            # The identity has ended: join anew at once.
+            self._membership.wake()
         return next_us

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ostinato.control.cluster import CLUSTER_PARTITION
 from ostinato.core.instants import HOUR
 from ostinato.scheduler.loop import Loop
 from ostinato.scheduler.parts import NodeParts
@@ -12,7 +13,10 @@ BATCH_COUNT = 500
 
 
 class RetentionLoop(Loop):
-    """Finished instances, with their history and output, go after their retention."""
+    """Finished instances, with their history and output, go after their retention.
+
+    One node does this for all: the owner of the cluster's own partition.
+    """
 
     name = "retention"
 
@@ -25,8 +29,8 @@ class RetentionLoop(Loop):
 
     async def run_once(self) -> int | None:
         """Delete one batch; the next follows at once while there is more."""
-        if not self._ownership.owned():
-            return None
+        if CLUSTER_PARTITION not in self._ownership.owned():
+            return self._clock.boot_us() + ROUND_US
         now_us = self._time.now_us()
         deleted = await self._store.delete_finished(
             success_before_us=now_us - self._config.success_retention_us,

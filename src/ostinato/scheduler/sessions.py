@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from ostinato.core.definition import TaskRef
@@ -18,6 +18,7 @@ from ostinato.wire.messages import (
     HeartbeatAcknowledged,
     Hello,
     NodeMessage,
+    OutcomesAcknowledged,
     Specs,
     TaskSpec,
 )
@@ -33,6 +34,7 @@ class Mailbox:
         self._has_mail = asyncio.Event()
         #: The receiving side sees the same end and reports it; nothing sent counts until acknowledged.
         self.is_broken = False
+        self._is_ending = False
         self._sender = asyncio.create_task(self._send(), name=f"ostinato-send-{name}")
 
     def post(self, messages: Sequence[NodeMessage]) -> None:
@@ -43,6 +45,12 @@ class Mailbox:
                 message for message in self._waiting if not isinstance(message, HeartbeatAcknowledged)
             ]
         self._waiting.extend(messages)
+        self._has_mail.set()
+
+    def end_soon(self) -> None:
+        """Send nothing more, then end the stream; needs no waiting."""
+        self._waiting.clear()
+        self._is_ending = True
         self._has_mail.set()
 
     async def stop(self) -> None:
@@ -60,6 +68,9 @@ class Mailbox:
             await self._has_mail.wait()
             self._has_mail.clear()
             messages, self._waiting = self._waiting, []
+            if self._is_ending:
+                await self._stream.close()
+                return
             try:
                 await self._stream.send(messages)
             except OstinatoError:
@@ -93,6 +104,10 @@ class WorkerSession:
         self.is_draining = False
         self._is_closed = False
         self.turn = 0
+        #: Ids of attempts that the worker has said on this stream that it has.
+        self.reported = {report.attempt_id for report in hello.running}
+        #: Credits that were given back on this stream so far, by pool.
+        self.returned: dict[str, int] = {}
         self._tasks = frozenset(hello.tasks)
         self._executors = frozenset(hello.executors)
         self._unacknowledged: dict[str, RunningAttempt] = {}
@@ -106,6 +121,9 @@ class WorkerSession:
 
     def post(self, messages: Sequence[NodeMessage]) -> None:
         """As ``Mailbox.post``."""
+        for message in messages:
+            if isinstance(message, OutcomesAcknowledged):
+                self.reported.difference_update(message.attempt_ids)
         self._mailbox.post(messages)
 
     def assign(self, attempts: Sequence[tuple[RunningAttempt, Assignment]]) -> None:
@@ -124,10 +142,23 @@ class WorkerSession:
 
     def acknowledge(self, attempt_ids: Sequence[str]) -> None:
         """The worker has these assignments."""
+        self.reported.update(attempt_ids)
         for attempt_id in attempt_ids:
             attempt = self._unacknowledged.pop(attempt_id, None)
             if attempt is not None:
                 attempt.acknowledged = True
+
+    def give_back(self, wanted: Mapping[str, int]) -> dict[str, int]:
+        """Give up to `wanted` unused credits of each pool back; returns all that were so far, by pool.
+
+        The worker may promise them to another node. Credits are unused only where nothing is due for them.
+        """
+        for pool, count in wanted.items():
+            given = max(0, min(count, self.ledger.available(pool)))
+            if given:
+                self.ledger.use(pool, given)
+                self.returned[pool] = self.returned.get(pool, 0) + given
+        return dict(self.returned)
 
     def view(self) -> WorkerView:
         """What routing needs, with the credits of this moment."""
@@ -142,6 +173,11 @@ class WorkerSession:
             free={pool: self.ledger.available(pool) for pool in capacity},
             turn=self.turn,
         )
+
+    def end_soon(self) -> None:
+        """Give it no more work, and let whoever serves it end the stream."""
+        self._is_closed = True
+        self._mailbox.end_soon()
 
     async def close(self) -> None:
         """End the stream."""

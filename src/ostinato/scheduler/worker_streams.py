@@ -13,7 +13,6 @@ import msgspec
 from ostinato.control.apply import apply
 from ostinato.core.definition import decode_definition
 from ostinato.core.instants import SECOND
-from ostinato.core.partition.running import Loss
 from ostinato.core.states import State
 from ostinato.errors import OstinatoError, UserError
 from ostinato.observe.records import (
@@ -24,6 +23,7 @@ from ostinato.observe.records import (
     WorkerNameShared,
     WorkerRefused,
 )
+from ostinato.scheduler.adoption import adopt_greeting
 from ostinato.scheduler.dispatch_loop import DispatchLoop
 from ostinato.scheduler.greeting import check_greeting
 from ostinato.scheduler.guardian_streams import GuardianStreams
@@ -199,39 +199,31 @@ class WorkerStreams:
             self._triggers.wake()
 
     async def _adopt(self, session: WorkerSession) -> None:
-        """What the worker has goes on; what it was given and has not is lost with certainty.
+        """What the worker has goes on; what it was given and has not is lost.
 
         The health loop records that, at once where it can: a full disk must not keep the worker from being
         heard, or what it does have would end with its lease.
         """
-        reported = {report.attempt_id: report for report in session.hello.running}
-        # A worker that is connected here has not ended, whatever is said of it.
-        ended_workers = frozenset(session.hello.ended_workers) - self._sessions.by_id.keys()
-        for attempt in self._ownership.memory.running.values():
-            if attempt.attempt_id in reported:
-                attempt.worker_id = session.worker_id
-                attempt.acknowledged = True
-                attempt.lost = None
-                attempt.heartbeat_sequence = None
-                if attempt.cancel_requested:
-                    session.post([Cancel(attempt.instance_id, attempt.attempt_id, attempt.cancel_reason)])
-                del reported[attempt.attempt_id]
-            elif attempt.worker_id in ended_workers:
-                message = f"worker {attempt.worker_name} is gone and its processes have ended"
-                attempt.lost = Loss("WORKER_LOST", message)
-            elif attempt.worker_id == session.worker_id:
-                code = "WORKER_LOST" if attempt.acknowledged else "NOT_ACKNOWLEDGED"
-                attempt.lost = Loss(code, f"worker {session.worker_name} came back without it")
-        await self._end_strangers(session, [report.instance_id for report in reported.values()])
+        unknown = adopt_greeting(
+            session,
+            self._ownership.memory.running.values(),
+            connected=self._sessions.by_id,
+            boot_us=self._clock.boot_us(),
+        )
+        await self._end_strangers(session, unknown)
 
-    async def _end_strangers(self, session: WorkerSession, instance_ids: list[str]) -> None:
-        """Attempts that the database no longer shows as running there must end (I1)."""
-        if not instance_ids:
+    async def _end_strangers(self, session: WorkerSession, attempt_ids: set[str]) -> None:
+        """Attempts that the database no longer shows as running must end (I1), whoever owns their partition.
+
+        One that it does show is another owner's, or was taken over a moment ago.
+        """
+        reports = [report for report in session.hello.running if report.attempt_id in attempt_ids]
+        if not reports:
             return
-        rows = await self._store.get_instances(instance_ids)
-        for report in session.hello.running:
+        rows = await self._store.get_instances([report.instance_id for report in reports])
+        for report in reports:
             row = rows.get(report.instance_id)
-            if row is None or report.instance_id not in instance_ids:
+            if row is None:
                 continue
             if row.attempt_id != report.attempt_id or row.state is not State.RUNNING:
                 reason = "it is no longer the attempt that counts"

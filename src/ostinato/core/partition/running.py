@@ -38,6 +38,11 @@ class RunningAttempt(msgspec.Struct, kw_only=True):
     #: The heartbeat of its worker that its assignment named, or one that was sent after it arrived. None
     #: until one is known: assigned on the greeting of a stream alone, or adopted.
     heartbeat_sequence: int | None = None
+    #: Its worker has been given it by this node, or has reported it. False: a former owner says so alone.
+    is_confirmed: bool = True
+    #: Node's monotonic clock from which on nothing that a former owner has sent can still be started, nor any
+    #: lease that it gave run on. 0: there is none.
+    certain_from_boot_us: int = 0
     #: Why its worker certainly has it no more, once that is known; the health loop records it.
     lost: Loss | None = None
     #: Node's monotonic clock when the worker was last told that it is far beyond its time-out.
