@@ -15,6 +15,7 @@ from ostinato.testing.inline_executor import InlineExecutor
 from ostinato.testing.virtual_clock import VirtualClock, run_virtual
 from ostinato.wire.messages import Accepted, Assignments, Cancel, Heartbeat
 from ostinato.worker.attempts import Attempts
+from ostinato.worker.epochs import Epochs
 from ostinato.worker.lease_guard import LeaseGuard
 from ostinato.worker.outbox import Outbox
 from tests.worker.one_stream import STREAM, credits_of
@@ -40,6 +41,7 @@ class Frozen:
             credits=credits_of({"async": 10}),
             outbox=self.outbox,
             lease=self.lease,
+            epochs=Epochs(),
             executors=[self.executor],
             on_deadline=lambda _: None,
         )

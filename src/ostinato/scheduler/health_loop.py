@@ -73,9 +73,10 @@ class HealthLoop(Loop):
         ends += [session.heard_boot_us + lease_us for session in sessions.values()]
         for attempt in running.values():
             heard_us = self._sessions.heard_boot_us(attempt.worker_id)
-            ends.append(
-                attempt.known_since_boot_us + self._patience_us if heard_us is None else heard_us + lease_us
-            )
+            if heard_us is None or not attempt.is_from_here:
+                ends.append(attempt.known_since_boot_us + self._patience_us)
+            else:
+                ends.append(heard_us + lease_us)
         return max(min(ends), boot_us + ROUND_US)
 
     @property
@@ -85,9 +86,11 @@ class HealthLoop(Loop):
     def _why_lost(self, attempt: RunningAttempt, boot_us: int) -> Loss | None:
         heard_us = self._sessions.heard_boot_us(attempt.worker_id)
         name = attempt.worker_name or attempt.worker_id
+        is_recent = boot_us - attempt.known_since_boot_us < self._patience_us
+        if is_recent and (heard_us is None or not attempt.is_from_here):
+            # An earlier owner may have confirmed its lease until its own belief ended.
+            return None
         if heard_us is None:
-            if boot_us - attempt.known_since_boot_us < self._patience_us:
-                return None
             return Loss("WORKER_LOST", f"worker {name} has not come back since this node took over")
         silent_us = boot_us - heard_us
         if silent_us < self._config.worker_lease_us:
@@ -140,10 +143,13 @@ class HealthLoop(Loop):
         Its next report shows what never arrived, which is then retried; no attempt is declared lost while
         it might still be started.
         """
+        # Those that keep several streams are asked for a report of what an earlier owner has assigned.
+        reporting = {worker_id for worker_id, session in self._sessions.by_id.items() if session.reports}
         late = {
             attempt.worker_id
             for attempt in self._ownership.memory.running.values()
             if not attempt.acknowledged
+            and (attempt.is_from_here or attempt.worker_id not in reporting)
             and boot_us - attempt.known_since_boot_us >= self._config.acknowledgement_us
         }
         # At once: one that does not read holds up its own end alone.

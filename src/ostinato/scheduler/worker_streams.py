@@ -13,7 +13,7 @@ import msgspec
 from ostinato.control.apply import apply
 from ostinato.core.definition import decode_definition
 from ostinato.core.instants import SECOND
-from ostinato.core.partition.running import Loss
+from ostinato.core.partition.running import Loss, RunningAttempt
 from ostinato.core.states import State
 from ostinato.errors import OstinatoError, UserError
 from ostinato.observe.records import (
@@ -34,6 +34,7 @@ from ostinato.scheduler.parts import NodeParts
 from ostinato.scheduler.registry_loop import RegistryLoop
 from ostinato.scheduler.sessions import WorkerSession
 from ostinato.scheduler.trigger_loop import TriggerLoop
+from ostinato.scheduler.unreported import Unreported, is_unreported
 from ostinato.wire.messages import (
     PROTOCOL_VERSION,
     Accepted,
@@ -41,12 +42,13 @@ from ostinato.wire.messages import (
     Draining,
     GuardianHello,
     Heartbeat,
-    HeartbeatAcknowledged,
     Hello,
     Outcomes,
     Output,
     Progress,
     Rejected,
+    Report,
+    RunningReport,
     Welcome,
     WorkerMessage,
 )
@@ -84,6 +86,7 @@ class WorkerStreams:
         self._triggers = triggers
         self._health = health
         self._registry = registry
+        self._unreported = Unreported(parts.ownership, parts.clock)
         self._guardians = GuardianStreams(parts, outcomes=outcomes)
 
     async def handle(self, stream: NodeStream) -> None:
@@ -100,9 +103,19 @@ class WorkerStreams:
         except OstinatoError as error:
             await self._refuse(stream, first, error)
             return
-        if isinstance(hello, Hello):
+        if isinstance(hello, Hello) and self._sessions.has_reached(hello):
+            reason = "another stream of this worker has reached this node already"
+            with suppress(OstinatoError):
+                # Whoever has gone meanwhile need not hear it.
+                await stream.send([Rejected("ALREADY_CONNECTED", reason, self._ownership.node_id)])
+        elif isinstance(hello, Hello):
             await self._serve(hello, stream, rest)
-            return
+        else:
+            await self._serve_guardian(hello, stream, rest)
+
+    async def _serve_guardian(
+        self, hello: GuardianHello, stream: NodeStream, rest: list[WorkerMessage]
+    ) -> None:
         try:
             await self._guardians.serve(hello, stream, first=rest)
         except OstinatoError as error:
@@ -158,6 +171,8 @@ class WorkerStreams:
             self._hooks.emit(
                 WorkerNameShared(worker_id=session.worker_id, worker_name=session.worker_name, peer=peer)
             )
+        nodes = self._sessions.addresses()
+        session.note_nodes(nodes)
         session.post(
             [
                 Welcome(
@@ -165,6 +180,7 @@ class WorkerStreams:
                     node_id=self._ownership.node_id,
                     worker_lease_us=self._config.worker_lease_us,
                     heartbeat_us=self._config.heartbeat_us,
+                    nodes=nodes,
                 )
             ]
         )
@@ -209,29 +225,55 @@ class WorkerStreams:
         ended_workers = frozenset(session.hello.ended_workers) - self._sessions.by_id.keys()
         for attempt in self._ownership.memory.running.values():
             if attempt.attempt_id in reported:
-                attempt.worker_id = session.worker_id
-                attempt.acknowledged = True
-                attempt.lost = None
-                attempt.heartbeat_sequence = None
-                if attempt.cancel_requested:
-                    session.post([Cancel(attempt.instance_id, attempt.attempt_id, attempt.cancel_reason)])
+                self._adopt_one(attempt, session)
                 del reported[attempt.attempt_id]
             elif attempt.worker_id in ended_workers:
                 message = f"worker {attempt.worker_name} is gone and its processes have ended"
                 attempt.lost = Loss("WORKER_LOST", message)
-            elif attempt.worker_id == session.worker_id:
+            elif attempt.worker_id != session.worker_id:
+                continue
+            elif attempt.is_from_here or not session.hello.open_streams:
+                # What an earlier owner has sent may still be on its way, as long as a stream is open.
                 code = "WORKER_LOST" if attempt.acknowledged else "NOT_ACKNOWLEDGED"
                 attempt.lost = Loss(code, f"worker {session.worker_name} came back without it")
-        await self._end_strangers(session, [report.instance_id for report in reported.values()])
+        await self._end_strangers(session, list(reported.values()))
 
-    async def _end_strangers(self, session: WorkerSession, instance_ids: list[str]) -> None:
+    def _adopt_one(self, attempt: RunningAttempt, session: WorkerSession) -> None:
+        attempt.worker_id = session.worker_id
+        attempt.acknowledged = True
+        attempt.lost = None
+        attempt.heartbeat_sequence = None
+        session.is_undated = True
+        if attempt.cancel_requested:
+            session.post([Cancel(attempt.instance_id, attempt.attempt_id, attempt.cancel_reason)])
+
+    def _take_report(self, session: WorkerSession, message: Report) -> None:
+        """What the worker has of an earlier owner's goes on; what it will never start is lost."""
+        memory = self._ownership.memory
+        reported = {report.attempt_id for report in message.running}
+        listed = session.listed(message.sequence)
+        for attempt in memory.running.values():
+            if not is_unreported(attempt):
+                continue
+            if attempt.attempt_id in reported:
+                self._adopt_one(attempt, session)
+            elif (
+                attempt.worker_id == session.worker_id
+                and attempt.partition in listed
+                and listed[attempt.partition] == memory.epochs.get(attempt.partition)
+            ):
+                message_text = f"its assignment never reached worker {session.worker_name}"
+                attempt.lost = Loss("NOT_ACKNOWLEDGED", message_text)
+                self._health.wake()
+
+    async def _end_strangers(self, session: WorkerSession, reports: list[RunningReport]) -> None:
         """Attempts that the database no longer shows as running there must end (I1)."""
-        if not instance_ids:
+        if not reports:
             return
-        rows = await self._store.get_instances(instance_ids)
-        for report in session.hello.running:
+        rows = await self._store.get_instances([report.instance_id for report in reports])
+        for report in reports:
             row = rows.get(report.instance_id)
-            if row is None or report.instance_id not in instance_ids:
+            if row is None:
                 continue
             if row.attempt_id != report.attempt_id or row.state is not State.RUNNING:
                 reason = "it is no longer the attempt that counts"
@@ -265,6 +307,8 @@ class WorkerStreams:
                 self._output.add(message.chunks)
             elif isinstance(message, Draining):
                 self._draining(session, message.reason)
+            elif isinstance(message, Report):
+                self._take_report(session, message)
             elif isinstance(message, Progress):
                 continue
             else:
@@ -279,24 +323,28 @@ class WorkerStreams:
 
     def _heartbeat(self, session: WorkerSession, message: Heartbeat) -> None:
         session.ledger.update(message.granted)
-        if not session.heartbeat_sequence:
-            self._date_attempts(session.worker_id, message.sequence)
-        session.heartbeat_sequence = message.sequence
+        session.ledger.want(message.wanted)
+        self._dispatch.return_credits(session)
         session.heard_boot_us = self._clock.boot_us()
         if self._ownership.is_believed:
-            session.post(
-                [
-                    HeartbeatAcknowledged(
-                        sequence=message.sequence,
-                        sent_boot_us=message.sent_boot_us,
-                        partitions=self._ownership.owned(),
-                    )
-                ]
+            if session.is_undated:
+                session.is_undated = False
+                self._date_attempts(session.worker_id, message.sequence)
+            # Leases of later assignments rest on it, so only what an owner has processed counts.
+            session.heartbeat_sequence = message.sequence
+            session.acknowledge_heartbeat(
+                message,
+                dict(self._ownership.memory.epochs),
+                nodes=self._sessions.addresses(),
+                demand=self._dispatch.demand_for(session),
+                asks_report=self._unreported.asks(session.worker_id),
             )
         self._dispatch.wake()
 
     def _date_attempts(self, worker_id: str, sequence: int) -> None:
-        """What a worker had before the first heartbeat of its stream was assigned under that one at most."""
+        """What a worker had before a heartbeat was assigned under that one at most."""
         for attempt in self._ownership.memory.running.values():
-            if attempt.worker_id == worker_id and attempt.heartbeat_sequence is None:
+            if attempt.worker_id != worker_id or attempt.heartbeat_sequence is not None:
+                continue
+            if attempt.acknowledged or attempt.is_from_here:
                 attempt.heartbeat_sequence = sequence

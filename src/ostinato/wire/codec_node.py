@@ -42,11 +42,11 @@ def parts_of(message: NodeMessage) -> Iterator[Part[NodeMessage]]:
             for specs, size in cut(message.items, _spec_bytes):
                 yield Part(Specs(specs), len(specs), size)
         case OutcomesAcknowledged():
+            # All that is not theirs stands in the first part, so that most messages stay whole.
+            unowned = message.unowned
             for ids, size in cut(message.attempt_ids, len):
-                yield Part(OutcomesAcknowledged(ids), len(ids), size)
-            for ids, size in cut(message.unowned, len):
-                if ids:
-                    yield Part(OutcomesAcknowledged([], ids), len(ids), size)
+                yield Part(OutcomesAcknowledged(ids, unowned), len(ids), size + sum(map(len, unowned)))
+                unowned = []
         case _:
             yield Part(message, 1, ITEM_BYTES_OVERHEAD)
 
@@ -66,6 +66,7 @@ def write(message: NodeMessage, target: pb.NodeMessage) -> None:
                     returned=message.returned,
                     demand=message.demand,
                     asks_report=message.asks_report,
+                    epochs=message.epochs,
                 )
             )
         case OutcomesAcknowledged():
@@ -127,6 +128,7 @@ def _write_assignments(message: Assignments, target: pb.Assignments) -> None:
             shard=item.shard,
             shard_total=item.shard_total,
             partition=item.partition,
+            epoch=item.epoch,
         )
 
 
@@ -228,6 +230,7 @@ def _read_assignment(source: pb.Assignment) -> Assignment:
         shard=source.shard,
         shard_total=source.shard_total,
         partition=source.partition,
+        epoch=source.epoch,
     )
     _require_assignment(assignment)
     return assignment
@@ -275,6 +278,7 @@ def _read_heartbeat_acknowledged(message: pb.NodeMessage) -> HeartbeatAcknowledg
         returned=dict(source.returned),
         demand=dict(source.demand),
         asks_report=source.asks_report,
+        epochs=list(source.epochs),
     )
 
 

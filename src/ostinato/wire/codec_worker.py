@@ -46,9 +46,6 @@ def parts_of(message: WorkerMessage) -> Iterator[Part[WorkerMessage]]:
         case Accepted():
             for ids, size in cut(message.attempt_ids, len):
                 yield Part(Accepted(ids), len(ids), size)
-        case Report():
-            for running, size in cut(message.running, lambda _: ITEM_BYTES_OVERHEAD):
-                yield Part(Report(running), len(running), size)
         case Hello():
             yield Part(message, 1, ITEM_BYTES_OVERHEAD + sum(map(len, message.declarations)))
         case _:
@@ -104,6 +101,7 @@ def write(message: WorkerMessage, target: pb.WorkerMessage) -> None:
             target.tree_ended.SetInParent()
         case Report():
             target.report.SetInParent()
+            target.report.sequence = message.sequence
             target.report.running.extend(_reports(message.running))
         case _:
             assert_never(message)
@@ -215,7 +213,8 @@ def _read_heartbeat(message: pb.WorkerMessage) -> Heartbeat:
 
 
 def _read_report(message: pb.WorkerMessage) -> Report:
-    return Report([_read_running("report", report) for report in message.report.running])
+    running = [_read_running("report", report) for report in message.report.running]
+    return Report(message.report.sequence, running)
 
 
 def _read_accepted(message: pb.WorkerMessage) -> Accepted:

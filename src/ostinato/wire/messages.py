@@ -76,8 +76,13 @@ class Heartbeat(msgspec.Struct):
 
 
 class Report(msgspec.Struct):
-    """What the worker has, between two greetings: the node has asked for it (`asks_report`)."""
+    """What the worker has, between two greetings: the node has asked for it (`asks_report`).
 
+    `sequence` is the heartbeat whose acknowledgement asked. From then on the worker refuses what earlier
+    owners of the partitions listed there assign, so what is not reported never starts any more.
+    """
+
+    sequence: int
     running: list[RunningReport]
 
 
@@ -200,6 +205,8 @@ class Assignment(msgspec.Struct, kw_only=True):
     shard_total: int = 1
     #: The lease of this partition is the attempt's.
     partition: int = 0
+    #: Of the partition when it was assigned; 0: the node does not say.
+    epoch: int = 0
 
 
 class Assignments(msgspec.Struct):
@@ -238,6 +245,8 @@ class HeartbeatAcknowledged(msgspec.Struct):
     demand: dict[str, int] = {}
     #: The node has attempts of this worker from an earlier owner: it wants a ``Report``.
     asks_report: bool = False
+    #: Epoch of each of `partitions`, in the same order; empty: the node does not say.
+    epochs: list[int] = []
 
 
 class OutcomesAcknowledged(msgspec.Struct):

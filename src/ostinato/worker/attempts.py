@@ -16,6 +16,7 @@ from ostinato.wire.messages import Assignment, Assignments, Cancel, Progress, Ru
 from ostinato.worker.attempt import RunningAttempt, kind_of, outcome_of, refusal
 from ostinato.worker.credits import Credits
 from ostinato.worker.deadlines import Deadline, DeadlineHeap, DeadlineKind
+from ostinato.worker.epochs import Epochs
 from ostinato.worker.executors.protocol import (
     AttemptBeat,
     AttemptFinished,
@@ -37,6 +38,7 @@ class Attempts:
         credits: Credits,
         outbox: Outbox,
         lease: LeaseGuard,
+        epochs: Epochs,
         executors: Sequence[Executor],
         on_deadline: Callable[[int], None],
     ) -> None:
@@ -44,6 +46,7 @@ class Attempts:
         self._credits = credits
         self._outbox = outbox
         self._lease = lease
+        self._epochs = epochs
         self._executors = {executor.kind: executor for executor in executors}
         self._on_deadline = on_deadline
         #: Task versions that each stream's node has told.
@@ -144,8 +147,11 @@ class Attempts:
         reason = self._refusal_reason or self._credits.pause_reason
         if not reason and kind not in self._executors:
             reason = f"the worker has no executor for {kind} tasks"
+        is_current = self._epochs.hear(assignment.partition, assignment.epoch)
         if not reason and stale:
             reason = "its lease was over when it arrived"
+        if not reason and not is_current:
+            reason = "its partition had another owner when it arrived"
         if reason:
             self._credits.give_back(pool)
         return reason

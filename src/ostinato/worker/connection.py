@@ -25,6 +25,7 @@ from ostinato.wire.messages import (
     NodeMessage,
     OutcomesAcknowledged,
     Rejected,
+    Report,
     Specs,
     Welcome,
 )
@@ -301,15 +302,16 @@ class Connection:
     def _heartbeat_acknowledged(self, message: HeartbeatAcknowledged) -> None:
         stream = self._stream
         self._heard_us = self._clock.boot_us()
-        self._lease.acknowledged(stream, message.sequence, message.partitions)
-        self._attempts.lease_extended(message.partitions)
+        partitions = self._parts.epochs.current(message.partitions, message.epochs)
+        self._lease.acknowledged(stream, message.sequence, partitions)
+        self._attempts.lease_extended(partitions)
         self._parts.on_leases_moved()
-        self._outbox.owned(stream, message.partitions)
+        self._outbox.owned(stream, partitions)
         self._credits.heard(stream, returned=message.returned, demand=message.demand)
         if message.nodes:
             self._links.told(self, message.nodes)
         if message.asks_report and self._mail is not None:
-            self._mail.report(self._attempts.reports())
+            self._mail.report(Report(message.sequence, self._attempts.reports()))
 
     async def _heartbeat_loop(self, stream: WorkerStream, mail: Mail, heartbeat_us: int) -> None:
         next_us = self._clock.boot_us()

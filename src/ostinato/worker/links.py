@@ -21,6 +21,7 @@ from ostinato.worker.attempts import Attempts
 from ostinato.worker.config import WorkerConfig
 from ostinato.worker.connection import Connection
 from ostinato.worker.credits import Credits
+from ostinato.worker.epochs import Epochs
 from ostinato.worker.known_tasks import KnownTasks
 from ostinato.worker.lease_guard import LeaseGuard
 from ostinato.worker.outbox import Outbox
@@ -50,6 +51,7 @@ class LinkParts(msgspec.Struct, frozen=True, kw_only=True):
     outbox: Outbox
     credits: Credits
     lease: LeaseGuard
+    epochs: Epochs
     known: KnownTasks
     executors: Sequence[str]
     on_drain: Callable[[str], None]

@@ -19,7 +19,6 @@ from ostinato.wire.messages import (
     Output,
     Progress,
     Report,
-    RunningReport,
     WorkerMessage,
 )
 
@@ -95,7 +94,7 @@ class Mail:
         self._output = OutputWaiting()
         self._progress: dict[str, Progress] = {}
         self._draining = draining
-        self._report: list[RunningReport] | None = None
+        self._report: Report | None = None
         self.has_mail = asyncio.Event()
         self.has_mail.set()
 
@@ -124,9 +123,9 @@ class Mail:
         self._draining = draining
         self.has_mail.set()
 
-    def report(self, running: list[RunningReport]) -> None:
+    def report(self, report: Report) -> None:
         """Say what the worker has."""
-        self._report = running
+        self._report = report
         self.has_mail.set()
 
     def grants_changed(self) -> None:
@@ -159,7 +158,7 @@ class Mail:
             messages.append(self._draining)
             self._draining = None
         if self._report is not None:
-            messages.append(Report(self._report))
+            messages.append(self._report)
             self._report = None
         if self._progress:
             messages.extend(self._progress.values())

@@ -28,6 +28,7 @@ from ostinato.wire.protocol import WorkerTransport
 from ostinato.worker.attempts import Attempts
 from ostinato.worker.config import WorkerConfig
 from ostinato.worker.credits import Credits
+from ostinato.worker.epochs import Epochs
 from ostinato.worker.executors.protocol import Executor, KeepsLeases, StopReason
 from ostinato.worker.guardian import Guardian
 from ostinato.worker.known_tasks import KnownTasks, KnowsTasks
@@ -73,11 +74,13 @@ class Supervisor:
         self._credits = Credits(config.capacity)
         self._outbox = Outbox(spool)
         self._lease = LeaseGuard()
+        self._epochs = Epochs()
         self._attempts = Attempts(
             clock=clock,
             credits=self._credits,
             outbox=self._outbox,
             lease=self._lease,
+            epochs=self._epochs,
             executors=self._executors,
             on_deadline=self._alarm.at_latest,
         )
@@ -169,6 +172,7 @@ class Supervisor:
                 outbox=self._outbox,
                 credits=self._credits,
                 lease=self._lease,
+                epochs=self._epochs,
                 known=self.known_tasks,
                 executors=[executor.kind for executor in self._executors],
                 on_drain=self.drain,

@@ -35,6 +35,8 @@ class RunningAttempt(msgspec.Struct, kw_only=True):
     cancel_reason: str = ""
     #: The worker has said that it has it.
     acknowledged: bool = False
+    #: This very node has sent it to its worker; otherwise it was taken over with its partition.
+    is_from_here: bool = False
     #: The heartbeat of its worker that its assignment named, or one that was sent after it arrived. None
     #: until one is known: assigned on the greeting of a stream alone, or adopted.
     heartbeat_sequence: int | None = None

@@ -166,10 +166,12 @@ class Heartbeat(_message.Message):
     def __init__(self, sequence: _Optional[int] = ..., sent_boot_us: _Optional[int] = ..., granted: _Optional[_Mapping[str, int]] = ..., wanted: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class Report(_message.Message):
-    __slots__ = ("running",)
+    __slots__ = ("running", "sequence")
     RUNNING_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     running: _containers.RepeatedCompositeFieldContainer[RunningReport]
-    def __init__(self, running: _Optional[_Iterable[_Union[RunningReport, _Mapping]]] = ...) -> None: ...
+    sequence: int
+    def __init__(self, running: _Optional[_Iterable[_Union[RunningReport, _Mapping]]] = ..., sequence: _Optional[int] = ...) -> None: ...
 
 class Accepted(_message.Message):
     __slots__ = ("attempt_ids",)
@@ -337,7 +339,7 @@ class Assignments(_message.Message):
     def __init__(self, heartbeat_sequence: _Optional[int] = ..., items: _Optional[_Iterable[_Union[Assignment, _Mapping]]] = ...) -> None: ...
 
 class Assignment(_message.Message):
-    __slots__ = ("instance_id", "namespace", "task", "version", "generation", "attempt", "attempt_id", "retry_count", "payload", "due_us", "fire_us", "shard", "shard_total", "partition")
+    __slots__ = ("instance_id", "namespace", "task", "version", "generation", "attempt", "attempt_id", "retry_count", "payload", "due_us", "fire_us", "shard", "shard_total", "partition", "epoch")
     INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     TASK_FIELD_NUMBER: _ClassVar[int]
@@ -352,6 +354,7 @@ class Assignment(_message.Message):
     SHARD_FIELD_NUMBER: _ClassVar[int]
     SHARD_TOTAL_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
     instance_id: str
     namespace: str
     task: str
@@ -366,7 +369,8 @@ class Assignment(_message.Message):
     shard: int
     shard_total: int
     partition: int
-    def __init__(self, instance_id: _Optional[str] = ..., namespace: _Optional[str] = ..., task: _Optional[str] = ..., version: _Optional[int] = ..., generation: _Optional[int] = ..., attempt: _Optional[int] = ..., attempt_id: _Optional[str] = ..., retry_count: _Optional[int] = ..., payload: _Optional[bytes] = ..., due_us: _Optional[int] = ..., fire_us: _Optional[int] = ..., shard: _Optional[int] = ..., shard_total: _Optional[int] = ..., partition: _Optional[int] = ...) -> None: ...
+    epoch: int
+    def __init__(self, instance_id: _Optional[str] = ..., namespace: _Optional[str] = ..., task: _Optional[str] = ..., version: _Optional[int] = ..., generation: _Optional[int] = ..., attempt: _Optional[int] = ..., attempt_id: _Optional[str] = ..., retry_count: _Optional[int] = ..., payload: _Optional[bytes] = ..., due_us: _Optional[int] = ..., fire_us: _Optional[int] = ..., shard: _Optional[int] = ..., shard_total: _Optional[int] = ..., partition: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class Cancel(_message.Message):
     __slots__ = ("instance_id", "attempt_id", "reason", "is_timeout")
@@ -381,7 +385,7 @@ class Cancel(_message.Message):
     def __init__(self, instance_id: _Optional[str] = ..., attempt_id: _Optional[str] = ..., reason: _Optional[str] = ..., is_timeout: _Optional[bool] = ...) -> None: ...
 
 class HeartbeatAcknowledged(_message.Message):
-    __slots__ = ("sequence", "sent_boot_us", "partitions", "nodes", "returned", "demand", "asks_report")
+    __slots__ = ("sequence", "sent_boot_us", "partitions", "nodes", "returned", "demand", "asks_report", "epochs")
     class ReturnedEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -403,6 +407,7 @@ class HeartbeatAcknowledged(_message.Message):
     RETURNED_FIELD_NUMBER: _ClassVar[int]
     DEMAND_FIELD_NUMBER: _ClassVar[int]
     ASKS_REPORT_FIELD_NUMBER: _ClassVar[int]
+    EPOCHS_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     sent_boot_us: int
     partitions: _containers.RepeatedScalarFieldContainer[int]
@@ -410,7 +415,8 @@ class HeartbeatAcknowledged(_message.Message):
     returned: _containers.ScalarMap[str, int]
     demand: _containers.ScalarMap[str, int]
     asks_report: bool
-    def __init__(self, sequence: _Optional[int] = ..., sent_boot_us: _Optional[int] = ..., partitions: _Optional[_Iterable[int]] = ..., nodes: _Optional[_Iterable[str]] = ..., returned: _Optional[_Mapping[str, int]] = ..., demand: _Optional[_Mapping[str, int]] = ..., asks_report: _Optional[bool] = ...) -> None: ...
+    epochs: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, sequence: _Optional[int] = ..., sent_boot_us: _Optional[int] = ..., partitions: _Optional[_Iterable[int]] = ..., nodes: _Optional[_Iterable[str]] = ..., returned: _Optional[_Mapping[str, int]] = ..., demand: _Optional[_Mapping[str, int]] = ..., asks_report: _Optional[bool] = ..., epochs: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class OutcomesAcknowledged(_message.Message):
     __slots__ = ("attempt_ids", "unowned")
