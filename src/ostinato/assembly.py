@@ -181,6 +181,7 @@ def build_worker(
         app=settings.app or None,
         drain_timeout_us=settings.drain_timeout_us,
         token=read_join_token(settings),
+        is_token_open=settings.join_token_file is not None and settings.tls_ca is None,
     )
     return Supervisor(
         config,

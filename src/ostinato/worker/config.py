@@ -31,6 +31,8 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
     labels: dict[str, str] = msgspec.field(default_factory=dict)
     app: str | None = None
     token: str = ""
+    #: There is a token and no TLS: only nodes of this machine may see it.
+    is_token_open: bool = False
     drain_timeout_us: int = 25 * SECOND
     #: Longest wait for a connection and for the answer to ``Hello``.
     connect_timeout_us: int = 5 * SECOND

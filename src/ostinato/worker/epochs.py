@@ -15,6 +15,13 @@ class Epochs:
     def __init__(self) -> None:
         self._newest: dict[int, int] = {}
 
+    def forget(self) -> None:
+        """No stream is open, so nothing of a former owner can arrive any more.
+
+        What is known is not needed then, and would bar every owner after a database was restored.
+        """
+        self._newest.clear()
+
     def current(self, partitions: Sequence[int], epochs: Sequence[int]) -> Sequence[int]:
         """Those of a node's partitions of which no later owner is known; it may say nothing of epochs."""
         if len(epochs) != len(partitions):

@@ -16,6 +16,9 @@ import msgspec
 
 from ostinato.clock import Clock
 from ostinato.core.instants import MINUTE, SECOND
+from ostinato.errors import UserError
+from ostinato.settings import is_loopback
+from ostinato.settings_readers import read_address
 from ostinato.wire.protocol import WorkerTransport
 from ostinato.worker.attempts import Attempts
 from ostinato.worker.config import WorkerConfig
@@ -81,6 +84,8 @@ class Links:
         self._by_node: dict[str, Connection] = {}
         #: What the node of each served connection names.
         self._named: dict[Connection, list[str]] = {}
+        #: Named addresses that are not dialled, and were told.
+        self._refused: set[str] = set()
         self._changed = asyncio.Event()
         self._node_left = asyncio.Event()
         self._stream_count = 0
@@ -112,7 +117,7 @@ class Links:
             await self._end(list(self._known))
 
     def _dial_new(self) -> None:
-        named = [address for nodes in self._named.values() for address in nodes]
+        named = [address for nodes in self._named.values() for address in nodes if self._may_dial(address)]
         new = [address for address in [*self._parts.config.addresses, *named] if address not in self._known]
         for address in dict.fromkeys(new):
             connection = Connection(address, self._parts, self)
@@ -121,6 +126,20 @@ class Links:
             self._known[address] = _Known(connection, running, named_us=self._parts.clock.boot_us())
         if new:
             self._parts.on_nodes(self.addresses)
+
+    def _may_dial(self, address: str) -> bool:
+        """A token is shown to nodes of other machines over TLS only, whoever names them."""
+        if not self._parts.config.is_token_open:
+            return True
+        try:
+            is_near = is_loopback(read_address(address).host)
+        except UserError:
+            is_near = False
+        if not is_near and address not in self._refused:
+            self._refused.add(address)
+            reason = "the join token would go there unencrypted: give --tls-ca"
+            _log.warning("scheduler_not_dialled", extra={"address": address, "reason": reason})
+        return is_near
 
     async def _until_something_happens(self) -> None:
         clock = self._parts.clock
@@ -161,6 +180,8 @@ class Links:
     def begin_stream(self) -> tuple[int, list[int]]:
         """Number of a stream that is about to be greeted, and those of the others that are not over."""
         others = list(self._open_streams)
+        if not others:
+            self._parts.epochs.forget()
         self._stream_count += 1
         self._open_streams[self._stream_count] = None
         return self._stream_count, others
