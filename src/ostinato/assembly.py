@@ -146,7 +146,7 @@ def build_worker(
     resources: Resources | None = None,
     runs_python: bool = False,
 ) -> Supervisor:
-    """A worker for the node at `scheduler`, not started.
+    """A worker for the nodes at `scheduler`, one address or several separated by commas; not started.
 
     `resources` are those of an earlier worker of this process; `runs_python`: also where there is no app.
     """
@@ -181,6 +181,7 @@ def build_worker(
         app=settings.app or None,
         drain_timeout_us=settings.drain_timeout_us,
         token=read_join_token(settings),
+        is_token_open=settings.join_token_file is not None and settings.tls_ca is None,
     )
     return Supervisor(
         config,
@@ -199,7 +200,7 @@ def _report_target(settings: Settings, *, scheduler: str, spool: Spool) -> Repor
     return ReportTarget(
         worker_id=spool.worker_id,
         worker_name=settings.worker_name,
-        addresses=[] if scheduler == IN_PROCESS_ADDRESS else [scheduler],
+        addresses=[] if scheduler == IN_PROCESS_ADDRESS else scheduler.split(","),
         # It is encoded for the guardian, which takes a plain text.
         token=str(read_join_token(settings)),
         tls_ca="" if settings.tls_ca is None else str(settings.tls_ca.resolve()),
@@ -267,19 +268,13 @@ async def run_scheduler(settings: Settings, *, on_ready: OnReady) -> signal.Sign
 
 async def run_worker(settings: Settings) -> signal.Signals | None:
     """A worker until it has drained after a signal; returns that, None if the scheduler ended it."""
-    if len(settings.scheduler) > 1:
-        raise UserError(
-            "INVALID_SETTING",
-            "several schedulers are given, and this version has one node per database",
-            field=settings.source("scheduler"),
-        )
     raise_descriptor_limit()
     _refuse_open_token(settings)
     tls = _worker_tls(settings)
     signals = StopSignals(asyncio.get_running_loop())
     supervisor = build_worker(
         settings,
-        scheduler=str(settings.scheduler[0]),
+        scheduler=",".join(map(str, settings.scheduler)),
         transport=GrpcWorkerTransport(tls=tls),
         clock=SystemClock(),
         hooks=Hooks([LogHook()]),

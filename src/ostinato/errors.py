@@ -108,6 +108,9 @@ CODES: dict[str, CodeEntry] = {
     "UNKNOWN_TOKEN": CodeEntry(
         EXIT_BAD_INPUT, "The scheduler asks workers for a token, and this one is missing or another."
     ),
+    "ALREADY_CONNECTED": CodeEntry(
+        EXIT_CONFLICT, "A worker has reached one node by two addresses; it keeps one of the streams."
+    ),
     "INVARIANT": CodeEntry(
         EXIT_FAILED, "A rule that must always hold was broken. This is a bug in Ostinato."
     ),

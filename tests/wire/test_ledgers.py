@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from ostinato.core.failure.failure import Cause, Failure
 from ostinato.core.model import Outcome
 from ostinato.errors import InternalError
-from ostinato.wire.ledgers import CreditLedger, GrantLedger, UnacknowledgedOutcomes, outcome_bytes
+from ostinato.wire.ledgers import CreditLedger, OutcomeQueue, UnacknowledgedOutcomes, outcome_bytes
 
 POOLS = st.sampled_from(["process", "async"])
 COUNTS = st.dictionaries(POOLS, st.integers(-5, 50))
@@ -82,144 +81,82 @@ def test_repeated_and_late_updates_change_nothing(
             disturbed.use(pool)
 
 
-# ── grants ────────────────────────────────────────────────────────────────────────────────────────────
+def test_unused_credit_that_is_wanted_is_given_back_and_cannot_be_spent() -> None:
+    ledger = CreditLedger({"process": 4})
+    ledger.use("process", 1)
+    ledger.want({"process": 2, "async": 1})
+    assert ledger.return_wanted()
+    assert not ledger.return_wanted()
+    assert (ledger.available("process"), ledger.returned) == (1, {"process": 2})
+    ledger.want({"process": 9})
+    assert ledger.return_wanted()
+    assert (ledger.available("process"), ledger.returned) == (0, {"process": 3})
 
 
-def test_every_free_slot_is_granted_at_first() -> None:
-    assert GrantLedger({"process": 4, "async": 100}).granted == {"process": 4, "async": 100}
-    assert GrantLedger({"process": 4}, {"process": 3}).granted == {"process": 1}
-    assert GrantLedger({"process": 4}, {"process": 9}).granted == {"process": 0}
-
-
-def test_a_slot_is_granted_again_when_its_attempt_has_ended() -> None:
-    ledger = GrantLedger({"process": 2})
-    assert ledger.receive("process")
-    assert ledger.granted == {"process": 2}
-    assert ledger.release("process")
-    assert ledger.granted == {"process": 3}
-    assert ledger.outstanding("process") == 2
-
-
-def test_an_assignment_beyond_the_grants_is_refused() -> None:
-    ledger = GrantLedger({"process": 1})
-    assert ledger.receive("process")
-    assert not ledger.receive("process")
-    assert not ledger.receive("gpu")
-    assert ledger.occupied == {"process": 1}
-
-
-def test_a_release_that_is_repeated_grants_nothing() -> None:
-    ledger = GrantLedger({"process": 2})
-    assert not ledger.release("process")
-    assert not ledger.release("gpu")
-    assert ledger.granted == {"process": 2}
-
-
-def test_an_assignment_that_the_worker_already_has_gives_its_credit_back() -> None:
-    ledger = GrantLedger({"process": 2}, {"process": 1})
-    assert ledger.receive("process")
-    assert ledger.release("process")
-    assert ledger.occupied == {"process": 1}
-    assert ledger.outstanding("process") == 1
-
-
-def test_too_many_attempts_for_smaller_pools_delay_the_first_grant() -> None:
-    ledger = GrantLedger({"process": 1}, {"process": 3})
-    assert [(ledger.release("process"), ledger.granted["process"]) for _ in range(3)] == [
-        (True, 0),
-        (True, 0),
-        (True, 1),
-    ]
-
-
-class BothSides(RuleBasedStateMachine):
-    """A worker and a node; reports are repeated, delayed and reordered, and streams replaced."""
-
-    capacity = {"process": 3, "async": 5}  # noqa: RUF012 - never changed
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.running: list[str] = []
-        self.connect()
-
-    def connect(self) -> None:
-        occupied = {pool: self.running.count(pool) for pool in self.capacity}
-        self.grants = GrantLedger(self.capacity, occupied)
-        self.credits = CreditLedger(self.grants.granted)
-        self.reports = [self.grants.granted]
-        self.on_the_way: list[str] = []
-
-    @rule()
-    def reconnect(self) -> None:
-        """What was under way is lost; what runs goes on."""
-        self.connect()
-
-    @rule(pool=POOLS)
-    def assign(self, pool: str) -> None:
-        if self.credits.available(pool):
-            self.credits.use(pool)
-            self.on_the_way.append(pool)
-
-    @rule()
-    def arrive(self) -> None:
-        if self.on_the_way:
-            pool = self.on_the_way.pop(0)
-            assert self.grants.receive(pool), "an assignment within the credit finds its slot"
-            self.running.append(pool)
-
-    @rule(number=st.integers(0, 7))
-    def end(self, number: int) -> None:
-        if self.running:
-            pool = self.running.pop(number % len(self.running))
-            assert self.grants.release(pool)
-            self.reports.append(self.grants.granted)
-
-    @rule(number=st.integers(0, 20))
-    def report(self, number: int) -> None:
-        self.credits.update(self.reports[number % len(self.reports)])
-
-    @invariant()
-    def slots_are_promised_once(self) -> None:
-        for pool, slots in self.capacity.items():
-            promised = self.credits.available(pool) + self.on_the_way.count(pool)
-            assert 0 <= promised <= self.grants.outstanding(pool)
-            assert self.grants.outstanding(pool) + self.running.count(pool) == slots
-            assert self.credits.available(pool) >= 0
-
-
-TestBothSides = BothSides.TestCase
+def test_the_newest_wish_counts() -> None:
+    ledger = CreditLedger({"process": 4})
+    ledger.want({"process": 2})
+    ledger.want({})
+    assert not ledger.return_wanted()
+    assert ledger.returned == {}
 
 
 # ── outcomes ──────────────────────────────────────────────────────────────────────────────────────────
 
 
+def queued(names: str, *, result: bytes = b"null") -> tuple[UnacknowledgedOutcomes, OutcomeQueue]:
+    kept = UnacknowledgedOutcomes()
+    queue = OutcomeQueue(kept)
+    for name in names:
+        assert kept.add(outcome(name, result=result))
+    queue.add(names)
+    return kept, queue
+
+
+def take(queue: OutcomeQueue, *, count_max: int = 9, bytes_max: int = 10**6) -> list[str]:
+    return [item.attempt_id for item in queue.take(count_max=count_max, bytes_max=bytes_max)]
+
+
 def test_outcomes_are_taken_in_order_and_once_per_stream() -> None:
-    ledger = UnacknowledgedOutcomes()
-    for name in "abcde":
-        assert ledger.add(outcome(name))
-    assert [item.attempt_id for item in ledger.take(count_max=2, bytes_max=10**6)] == ["a", "b"]
-    assert [item.attempt_id for item in ledger.take(count_max=9, bytes_max=10**6)] == ["c", "d", "e"]
-    assert ledger.take(count_max=9, bytes_max=10**6) == []
-    assert [item.attempt_id for item in ledger.pending] == list("abcde")
+    kept, queue = queued("abcde")
+    assert take(queue, count_max=2) == ["a", "b"]
+    assert take(queue) == ["c", "d", "e"]
+    assert take(queue) == []
+    assert (queue.unsent_count, queue.sent_count) == (0, 5)
+    assert [item.attempt_id for item in kept.pending] == list("abcde")
 
 
-def test_a_new_stream_repeats_what_is_not_acknowledged() -> None:
-    ledger = UnacknowledgedOutcomes()
-    for name in "abcd":
-        ledger.add(outcome(name))
-    ledger.take(count_max=3, bytes_max=10**6)
-    assert [item.attempt_id for item in ledger.acknowledge(["b", "b", "never heard of"])] == ["b"]
-    ledger.resume()
-    assert [item.attempt_id for item in ledger.take(count_max=9, bytes_max=10**6)] == ["a", "c", "d"]
+def test_what_was_dropped_is_repeated_before_what_waits_and_only_where_no_answer_came() -> None:
+    kept, queue = queued("abcd")
+    take(queue, count_max=3)
+    assert [item.attempt_id for item in kept.acknowledge(["b", "b", "never heard of"])] == ["b"]
+    queue.answered(["b", "never heard of"])
+    queue.repeat()
+    assert take(queue) == ["a", "c", "d"]
+
+
+def test_what_waits_for_an_answer_is_not_queued_again_and_what_was_answered_is() -> None:
+    _, queue = queued("ab")
+    take(queue)
+    queue.add("ab")
+    assert take(queue) == []
+    queue.answered("a")
+    queue.add("ab")
+    assert take(queue) == ["a"]
+
+
+def test_an_outcome_that_another_node_has_acknowledged_leaves_no_more() -> None:
+    kept, queue = queued("ab")
+    kept.acknowledge(["a"])
+    assert take(queue) == ["b"]
+    assert queue.unsent_count == 0
 
 
 def test_batches_are_bounded_by_bytes_and_never_empty() -> None:
-    ledger = UnacknowledgedOutcomes()
-    for name in "abc":
-        ledger.add(outcome(name, result=b"x" * 1_000))
+    _, queue = queued("abc", result=b"x" * 1_000)
     size = outcome_bytes(outcome("a", result=b"x" * 1_000))
-    assert len(ledger.take(count_max=9, bytes_max=2 * size)) == 2
-    assert len(ledger.take(count_max=9, bytes_max=1)) == 1
+    assert len(take(queue, bytes_max=2 * size)) == 2
+    assert len(take(queue, bytes_max=1)) == 1
 
 
 def test_the_first_outcome_of_an_attempt_stands() -> None:
@@ -239,28 +176,53 @@ def test_long_parts_of_a_failure_count_as_bytes() -> None:
 
 
 @given(
-    steps=st.lists(st.tuples(st.sampled_from(["add", "acknowledge", "take", "resume"]), st.integers(0, 6)))
+    steps=st.lists(
+        st.tuples(
+            st.sampled_from(["add", "acknowledge", "refuse", "take", "repeat", "new stream"]),
+            st.integers(0, 1),
+            st.integers(0, 6),
+        )
+    )
 )
-def test_nothing_is_lost_and_nothing_is_counted_twice(steps: list[tuple[str, int]]) -> None:
-    ledger = UnacknowledgedOutcomes()
+def test_nothing_is_lost_and_nothing_is_counted_twice(steps: list[tuple[str, int, int]]) -> None:
+    """Two streams: each carries what it was given and nobody has answered, and no outcome twice unasked."""
+    kept = UnacknowledgedOutcomes()
+    queues = [OutcomeQueue(kept), OutcomeQueue(kept)]
     expected: dict[str, Outcome] = {}
-    sent: set[str] = set()
-    for step, number in steps:
-        name = str(number)
+    given_to: list[set[str]] = [set(), set()]
+    sent: list[set[str]] = [set(), set()]
+    for step, number, count in steps:
+        name, queue = str(count), queues[number]
         if step == "add":
-            assert ledger.add(outcome(name)) == (name not in expected)
+            assert kept.add(outcome(name)) == (name not in expected)
             expected.setdefault(name, outcome(name))
+            queue.add([name])
+            given_to[number].add(name)
         elif step == "acknowledge":
-            ledger.acknowledge([name])
+            kept.acknowledge([name])
             expected.pop(name, None)
-            sent.discard(name)
+            for other in (0, 1):
+                queues[other].answered([name])
+                given_to[other].discard(name)
+                sent[other].discard(name)
+        elif step == "refuse":
+            queue.answered([name])
+            given_to[number].discard(name)
+            sent[number].discard(name)
         elif step == "take":
-            taken = [item.attempt_id for item in ledger.take(count_max=max(1, number), bytes_max=10**6)]
-            assert taken == [name for name in expected if name not in sent][: max(1, number)]
-            sent |= set(taken)
+            taken = take(queue, count_max=max(1, count))
+            assert len(taken) == min(max(1, count), len(given_to[number] - sent[number]))
+            assert set(taken) <= given_to[number] - sent[number]
+            sent[number] |= set(taken)
+        elif step == "repeat":
+            queue.repeat()
+            sent[number].clear()
         else:
-            ledger.resume()
-            sent.clear()
-        assert ledger.pending == list(expected.values())
-        assert ledger.unsent_count == len(expected) - len(sent)
-        assert ledger.size_bytes == sum(map(outcome_bytes, expected.values()))
+            queues[number] = OutcomeQueue(kept)
+            queues[number].add(expected)
+            given_to[number], sent[number] = set(expected), set()
+        assert kept.pending == list(expected.values())
+        assert [queue.unsent_count for queue in queues] == [
+            len(given_to[other] - sent[other]) for other in (0, 1)
+        ]
+        assert kept.size_bytes == sum(map(outcome_bytes, expected.values()))

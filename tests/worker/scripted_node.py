@@ -15,6 +15,7 @@ from ostinato.core.model import Outcome
 from ostinato.testing.inline_executor import InlineExecutor
 from ostinato.testing.virtual_clock import VirtualClock
 from ostinato.wire.inprocess import InProcessNetwork
+from ostinato.wire.ledgers import CreditLedger
 from ostinato.wire.messages import (
     PROTOCOL_VERSION,
     Assignment,
@@ -45,9 +46,13 @@ Message = TypeVar("Message", bound=WorkerMessage)
 class ScriptedNode:
     """Welcomes streams and remembers what they say; acknowledges what it is told to."""
 
-    def __init__(self, network: InProcessNetwork) -> None:
+    def __init__(
+        self, network: InProcessNetwork, *, address: str = ADDRESS, node_id: str = "scripted"
+    ) -> None:
         self._network = network
-        self._transport = network.node_transport(ADDRESS)
+        self.address = address
+        self.node_id = node_id
+        self._transport = network.node_transport(address)
         self.heard: list[WorkerMessage] = []
         self.batch_sizes: list[int] = []
         self.stream: NodeStream | None = None
@@ -56,12 +61,21 @@ class ScriptedNode:
         self.acknowledges_heartbeats = True
         #: What an acknowledgement says that this node owns.
         self.owned = [0]
+        self.epochs: list[int] = []
+        #: Addresses that a welcome and later acknowledgements name.
+        self.nodes: list[str] = []
+        self.demand: dict[str, int] = {}
+        self.asks_report = False
+        self.ledger = CreditLedger()
+        #: Whether it owns the partition of an outcome.
+        self.records: Callable[[Outcome], bool] = lambda _: True
         self.newest_heartbeat = 0
         self.answer: Callable[[Hello], NodeMessage] = lambda _: Welcome(
             protocol=PROTOCOL_VERSION,
-            node_id="scripted",
+            node_id=self.node_id,
             worker_lease_us=WORKER_LEASE_US,
             heartbeat_us=HEARTBEAT_US,
+            nodes=self.nodes,
         )
         self._changed = asyncio.Event()
 
@@ -74,7 +88,7 @@ class ScriptedNode:
         self.stream = None
 
     async def restart(self) -> None:
-        self._transport = self._network.node_transport(ADDRESS)
+        self._transport = self._network.node_transport(self.address)
         await self.start()
 
     async def send(self, *messages: NodeMessage) -> None:
@@ -117,6 +131,7 @@ class ScriptedNode:
         if not isinstance(answer, Welcome):
             return
         self.stream, self.newest_heartbeat = stream, 0
+        self.ledger = CreditLedger(first.granted)
         self.stream_count += 1
         self._changed.set()
         messages: Sequence[WorkerMessage] = rest
@@ -129,10 +144,30 @@ class ScriptedNode:
     async def _answer(self, stream: NodeStream, message: WorkerMessage) -> None:
         if isinstance(message, Heartbeat):
             self.newest_heartbeat = message.sequence
+            self.ledger.update(message.granted)
+            self.ledger.want(message.wanted)
+            self.ledger.return_wanted()
             if self.acknowledges_heartbeats:
-                await stream.send([HeartbeatAcknowledged(message.sequence, message.sent_boot_us, self.owned)])
-        elif isinstance(message, Outcomes) and self.acknowledges_outcomes:
-            await stream.send([OutcomesAcknowledged([item.attempt_id for item in message.items])])
+                await stream.send([self._acknowledgement(message)])
+        elif isinstance(message, Outcomes):
+            self.ledger.update(message.granted)
+            if self.acknowledges_outcomes:
+                answer = OutcomesAcknowledged([])
+                for item in message.items:
+                    (answer.attempt_ids if self.records(item) else answer.unowned).append(item.attempt_id)
+                await stream.send([answer])
+
+    def _acknowledgement(self, message: Heartbeat) -> HeartbeatAcknowledged:
+        return HeartbeatAcknowledged(
+            sequence=message.sequence,
+            sent_boot_us=message.sent_boot_us,
+            partitions=self.owned,
+            nodes=self.nodes,
+            returned=self.ledger.returned,
+            demand=self.demand,
+            asks_report=self.asks_report,
+            epochs=self.epochs,
+        )
 
     def _hear(self, message: WorkerMessage) -> None:
         self.heard.append(message)

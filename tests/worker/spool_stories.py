@@ -15,6 +15,7 @@ from ostinato.core.instants import MILLISECOND
 from ostinato.core.model import Outcome
 from ostinato.wire.messages import Outcomes
 from ostinato.worker.credits import Credits
+from ostinato.worker.mail import Mail
 from ostinato.worker.outbox import Outbox
 from ostinato.worker.spool import Spool
 from ostinato.worker.spool_file import SpoolFile
@@ -71,8 +72,25 @@ class Kept:
     def __init__(self, folder: Path, worker_id: str = "own") -> None:
         self.clock = SystemClock()
         self.credits = Credits({"async": 2})
+        self.stream = 1
         self.spool = Spool(folder, worker_id=worker_id, clock=self.clock)
-        self.outbox = Outbox(self.credits.granted, self.spool)
+        self.outbox = Outbox(self.spool)
+        self.mail = self._open()
+
+    def _open(self) -> Mail:
+        self.credits.open(self.stream, on_granted=lambda: self.mail.grants_changed(), on_wanted=lambda: None)
+        return self.outbox.open(self.stream, lambda: self.credits.granted(self.stream))
+
+    def new_stream(self) -> None:
+        """The stream has ended, and another one is welcome."""
+        self.outbox.close(self.stream)
+        self.credits.close(self.stream)
+        self.stream += 1
+        self.mail = self._open()
+
+    def acknowledge(self, attempt_ids: Sequence[str]) -> None:
+        """The node has these outcomes."""
+        self.outbox.acknowledge(self.stream, attempt_ids)
 
     async def open(self) -> None:
         await self.spool.open(self.outbox, self.credits)
@@ -80,8 +98,8 @@ class Kept:
     def sent(self) -> list[Outcome]:
         """All outcomes that may leave now."""
         found: list[Outcome] = []
-        while self.outbox.has_mail.is_set():
-            for message in self.outbox.take():
+        while self.mail.has_mail.is_set():
+            for message in self.mail.take():
                 if isinstance(message, Outcomes):
                     found += message.items
         return found

@@ -15,9 +15,10 @@ from ostinato.testing.inline_executor import InlineExecutor
 from ostinato.testing.virtual_clock import VirtualClock, run_virtual
 from ostinato.wire.messages import Accepted, Assignments, Cancel, Heartbeat
 from ostinato.worker.attempts import Attempts
-from ostinato.worker.credits import Credits
+from ostinato.worker.epochs import Epochs
 from ostinato.worker.lease_guard import LeaseGuard
 from ostinato.worker.outbox import Outbox
+from tests.worker.one_stream import STREAM, credits_of
 from tests.worker.scripted_node import WORKER_LEASE_US, Cluster, assignment, spec, specs
 from tests.worker.worker_stories import on_virtual_time
 
@@ -31,22 +32,23 @@ class Frozen:
     def __init__(self, functions: dict[str, Callable[..., object]]) -> None:
         self.clock = VirtualClock()
         self.lease = LeaseGuard()
-        self.outbox = Outbox(dict)
+        self.outbox = Outbox()
         self.executor = InlineExecutor(
             {TaskRef("default", name): function for name, function in functions.items()}, clock=self.clock
         )
         self.attempts = Attempts(
             clock=self.clock,
-            credits=Credits({"async": 10}),
+            credits=credits_of({"async": 10}),
             outbox=self.outbox,
             lease=self.lease,
+            epochs=Epochs(),
             executors=[self.executor],
             on_deadline=lambda _: None,
         )
 
     async def open(self) -> None:
         await self.executor.open(self.attempts)
-        self.lease.welcome(worker_lease_us=WORKER_LEASE_US, hello_sent_us=self.clock.boot_us())
+        self.lease.welcome(STREAM, worker_lease_us=WORKER_LEASE_US, hello_sent_us=self.clock.boot_us())
 
     async def outcome(self) -> Outcome:
         """The only outcome, once everything has ended."""
@@ -79,8 +81,8 @@ def dying_at(seconds: float, *, exclusive: str = "strict", result: bool = False)
         raise OSError("killed")
 
     async def story(frozen: Frozen) -> None:
-        frozen.attempts.learn([spec("last", exclusive=exclusive)])
-        frozen.attempts.assign(Assignments(0, [assignment("last", "a1")]))
+        frozen.attempts.learn(STREAM, [spec("last", exclusive=exclusive)])
+        frozen.attempts.assign(STREAM, Assignments(0, [assignment("last", "a1")]))
         ended.append(await frozen.outcome())
 
     play(story, {"last": last})
@@ -112,8 +114,8 @@ def test_a_death_that_is_told_late_counts_by_when_it_happened() -> None:
         held: list[object] = []
         sink = frozen.attempts.finished
         frozen.attempts.finished = held.extend  # type: ignore[method-assign]  # the supervisor hears nothing
-        frozen.attempts.learn([spec("boom")])
-        frozen.attempts.assign(Assignments(0, [assignment("boom", "a1")]))
+        frozen.attempts.learn(STREAM, [spec("boom")])
+        frozen.attempts.assign(STREAM, Assignments(0, [assignment("boom", "a1")]))
         await frozen.clock.sleep_until_us(frozen.clock.boot_us() + 2 * WORKER_LEASE_US)
         sink(held)  # type: ignore[arg-type]  # what the executor has said
         outcome = await frozen.outcome()
@@ -171,15 +173,16 @@ def test_the_end_of_the_lease_that_an_attempt_starts_with_moves_until_it_begins(
 
     async def story(frozen: Frozen) -> None:
         begun_us = frozen.clock.boot_us()
-        frozen.attempts.learn([spec("wait"), spec("relaxed", exclusive="relaxed")])
+        frozen.attempts.learn(STREAM, [spec("wait"), spec("relaxed", exclusive="relaxed")])
         frozen.attempts.assign(
-            Assignments(0, [assignment("wait", "a1", partition=7), assignment("relaxed", "a2", partition=7)])
+            STREAM,
+            Assignments(0, [assignment("wait", "a1", partition=7), assignment("relaxed", "a2", partition=7)]),
         )
         starts = {name: attempt.start for name, attempt in frozen.attempts._running.items()}
         assert starts["a1"].lease_ends_us == begun_us + WORKER_LEASE_US
         assert starts["a2"].lease_ends_us is None
-        frozen.lease.sent(1, begun_us + SECOND)
-        frozen.lease.acknowledged(begun_us + SECOND, [7])
+        frozen.lease.sent(STREAM, 1, begun_us + SECOND)
+        frozen.lease.acknowledged(STREAM, 1, [7])
         frozen.attempts.lease_extended([7])
         assert starts["a1"].lease_ends_us == begun_us + SECOND + WORKER_LEASE_US
         assert starts["a2"].lease_ends_us is None
@@ -239,8 +242,8 @@ def test_c103_a_cancel_because_of_the_timeout_ends_as_one(is_timeout: bool, code
 
 def test_what_is_refused_just_before_its_start_is_handed_back_unstarted() -> None:
     async def story(frozen: Frozen) -> None:
-        frozen.attempts.learn([spec("never")])
-        frozen.attempts.assign(Assignments(0, [assignment("never", "a1")]))
+        frozen.attempts.learn(STREAM, [spec("never")])
+        frozen.attempts.assign(STREAM, Assignments(0, [assignment("never", "a1")]))
         # As if the process had been busy until now.
         frozen.executor._running["a1"].run.item.lease_ends_us = frozen.clock.boot_us() + SECOND
         outcome = await frozen.outcome()

@@ -308,7 +308,7 @@ async def main():
     clock = SystemClock()
     guardian = Guardian(clock=clock)
     await guardian.start()
-    guardian.lease(1, worker_lease_us=6_000_000)
+    guardian.lease(1, worker_lease_us=6_000_000, last_end_us=0)
 
     async def shell(command, lease_ends_us):
         return await guardian.spawn(

@@ -9,13 +9,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from ostinato.core.instants import SECOND
 from ostinato.worker.lease_guard import DRIFT_US, LeaseGuard
+from tests.worker.one_stream import STREAM
 
 LEASE_US = 60 * SECOND
 
 
 def welcomed(*, hello_sent_us: int = 0) -> LeaseGuard:
     guard = LeaseGuard()
-    guard.welcome(worker_lease_us=LEASE_US, hello_sent_us=hello_sent_us)
+    guard.welcome(STREAM, worker_lease_us=LEASE_US, hello_sent_us=hello_sent_us)
     return guard
 
 
@@ -29,48 +30,48 @@ def test_a_welcome_extends_nothing_and_says_how_long_a_lease_is() -> None:
 
 def test_a_second_welcome_leaves_the_leases_as_they_are() -> None:
     guard = welcomed()
-    guard.sent(1, 1_000)
-    guard.acknowledged(1_000, [3])
-    guard.welcome(worker_lease_us=LEASE_US, hello_sent_us=50 * SECOND)
+    guard.sent(STREAM, 1, 1_000)
+    guard.acknowledged(STREAM, 1, [3])
+    guard.welcome(STREAM, worker_lease_us=LEASE_US, hello_sent_us=50 * SECOND)
     assert guard.ends_us(3) == 1_000 + LEASE_US
 
 
 def test_a_lease_runs_from_the_sending_of_the_newest_acknowledged_heartbeat() -> None:
     guard = welcomed()
     for sequence, sent_us in ((1, 5_000), (2, 9_000)):
-        guard.sent(sequence, sent_us)
-    guard.acknowledged(9_000, [3])
-    guard.acknowledged(5_000, [3])
+        guard.sent(STREAM, sequence, sent_us)
+    guard.acknowledged(STREAM, 2, [3])
+    guard.acknowledged(STREAM, 1, [3])
     assert guard.ends_us(3) == 9_000 + LEASE_US
     assert guard.newest_sequence == 2
 
 
 def test_an_acknowledgement_extends_the_partitions_that_it_lists_and_no_other() -> None:
     guard = welcomed()
-    guard.sent(1, 5_000)
-    guard.sent(2, 9_000)
-    guard.acknowledged(5_000, [3, 4])
-    guard.acknowledged(9_000, [4])
+    guard.sent(STREAM, 1, 5_000)
+    guard.sent(STREAM, 2, 9_000)
+    guard.acknowledged(STREAM, 1, [3, 4])
+    guard.acknowledged(STREAM, 2, [4])
     assert [guard.ends_us(number) for number in (3, 4, 5)] == [5_000 + LEASE_US, 9_000 + LEASE_US, None]
 
 
 def test_an_acknowledgement_of_what_was_never_sent_extends_nothing() -> None:
     guard = welcomed()
-    guard.sent(1, 5_000)
-    guard.acknowledged(999 * SECOND, [3])
+    guard.sent(STREAM, 1, 5_000)
+    guard.acknowledged(STREAM, 2, [3])
     assert guard.ends_us(3) is None
 
 
 def test_an_assignment_extends_its_partition_to_the_heartbeat_that_it_names() -> None:
     guard = welcomed(hello_sent_us=1_000)
-    guard.sent(1, 5_000)
-    guard.assigned(3, 0)
+    guard.sent(STREAM, 1, 5_000)
+    guard.assigned(STREAM, 3, 0)
     assert guard.ends_us(3) == 1_000 + LEASE_US
     assert guard.newest_sequence == 0
-    assert guard.assigned(3, 1)
-    assert not guard.assigned(3, 0)
-    guard.assigned(4, 0)
-    guard.assigned(5, 99)
+    assert guard.assigned(STREAM, 3, 1)
+    assert not guard.assigned(STREAM, 3, 0)
+    guard.assigned(STREAM, 4, 0)
+    guard.assigned(STREAM, 5, 99)
     assert [guard.ends_us(number) for number in (3, 4, 5)] == [5_000 + LEASE_US, 1_000 + LEASE_US, None]
     assert guard.newest_sequence == 1
 
@@ -78,7 +79,7 @@ def test_an_assignment_extends_its_partition_to_the_heartbeat_that_it_names() ->
 @pytest.mark.parametrize(("grace_us", "margin_us"), [(3 * SECOND, 4 * SECOND), (30 * SECOND, 11 * SECOND)])
 def test_an_attempt_is_stopped_its_grace_and_a_second_before_the_end(grace_us: int, margin_us: int) -> None:
     guard = welcomed()
-    guard.assigned(3, 0)
+    guard.assigned(STREAM, 3, 0)
     assert guard.stop_us(3, grace_us) == LEASE_US - margin_us
     check_us = guard.check_us(3)
     assert check_us is not None
@@ -86,28 +87,28 @@ def test_an_attempt_is_stopped_its_grace_and_a_second_before_the_end(grace_us: i
 
 
 def test_an_assignment_is_covered_by_the_heartbeat_that_its_sender_had_processed() -> None:
-    assert not LeaseGuard().covers(0, 0)
+    assert not LeaseGuard().covers(STREAM, 0, 0)
     guard = welcomed()
-    guard.sent(1, 5 * SECOND)
-    assert guard.covers(0, LEASE_US - DRIFT_US - 1)
-    assert not guard.covers(0, LEASE_US - DRIFT_US)
-    assert guard.covers(1, LEASE_US)
-    assert not guard.covers(99, 6 * SECOND)
+    guard.sent(STREAM, 1, 5 * SECOND)
+    assert guard.covers(STREAM, 0, LEASE_US - DRIFT_US - 1)
+    assert not guard.covers(STREAM, 0, LEASE_US - DRIFT_US)
+    assert guard.covers(STREAM, 1, LEASE_US)
+    assert not guard.covers(STREAM, 99, 6 * SECOND)
 
 
 def test_the_greeting_that_counts_as_heartbeat_0_is_that_of_the_newest_stream() -> None:
     guard = welcomed()
-    guard.welcome(worker_lease_us=LEASE_US, hello_sent_us=30 * SECOND)
-    assert guard.covers(0, 80 * SECOND)
-    assert not guard.covers(0, 30 * SECOND + LEASE_US - DRIFT_US)
+    guard.welcome(STREAM, worker_lease_us=LEASE_US, hello_sent_us=30 * SECOND)
+    assert guard.covers(STREAM, 0, 80 * SECOND)
+    assert not guard.covers(STREAM, 0, 30 * SECOND + LEASE_US - DRIFT_US)
 
 
 def test_a_heartbeat_of_long_ago_is_forgotten_and_covers_nothing() -> None:
     guard = welcomed()
     for sequence in range(1, 1_000):
-        guard.sent(sequence, sequence * 5 * SECOND)
-    assert not guard.covers(1, 6 * SECOND)
-    guard.acknowledged(5 * SECOND, [3])
+        guard.sent(STREAM, sequence, sequence * 5 * SECOND)
+    assert not guard.covers(STREAM, 1, 6 * SECOND)
+    guard.acknowledged(STREAM, 1, [3])
     assert guard.ends_us(3) is None
     assert len(guard._sent) <= LEASE_US // (5 * SECOND) + 1
 
@@ -115,6 +116,7 @@ def test_a_heartbeat_of_long_ago_is_forgotten_and_covers_nothing() -> None:
 # ── whatever happens ──────────────────────────────────────────────────────────────────────────────────────
 
 PARTITIONS = st.integers(0, 3)
+STREAMS = st.sampled_from([1, 2, 3])
 
 
 class Leases(RuleBasedStateMachine):
@@ -125,50 +127,72 @@ class Leases(RuleBasedStateMachine):
         self.guard = LeaseGuard()
         self.now_us = 0
         self.sequence = 0
-        #: Sending time of each heartbeat; 0 is the newest greeting.
-        self.sent: dict[int, int] = {}
+        #: Sending time of each heartbeat by stream and number; 0 is the newest greeting there.
+        self.sent: dict[tuple[int, int], int] = {}
         #: Newest sending time that an owner has confirmed for a partition.
         self.confirmed: dict[int, int] = {}
 
     @initialize()
-    def greet_first(self) -> None:
-        self.greet()
+    def greet_all(self) -> None:
+        for stream in (1, 2, 3):
+            self.greet(stream)
 
-    @rule()
-    def greet(self) -> None:
-        self.sent[0] = self.now_us
-        self.guard.welcome(worker_lease_us=LEASE_US, hello_sent_us=self.now_us)
+    @rule(stream=STREAMS)
+    def greet(self, stream: int) -> None:
+        self.sent[stream, 0] = self.now_us
+        self.guard.end_stream(stream)
+        self.guard.welcome(stream, worker_lease_us=LEASE_US, hello_sent_us=self.now_us)
 
     @rule(pause_us=st.integers(0, 2 * LEASE_US))
     def pass_time(self, pause_us: int) -> None:
         self.now_us += pause_us
 
-    @rule()
-    def beat(self) -> None:
+    @rule(stream=STREAMS)
+    def beat(self, stream: int) -> None:
         self.sequence += 1
-        self.sent[self.sequence] = self.now_us
-        self.guard.sent(self.sequence, self.now_us)
+        self.sent[stream, self.sequence] = self.now_us
+        self.guard.sent(stream, self.sequence, self.now_us)
 
-    @rule(back=st.integers(0, 5), partitions=st.sets(PARTITIONS))
-    def acknowledge(self, back: int, partitions: set[int]) -> None:
-        sent_us = self.sent.get(max(1, self.sequence - back))
-        if sent_us is not None:
-            self.guard.acknowledged(sent_us, partitions)
-            self._confirm(partitions, sent_us)
+    def _recent(self, stream: int, back: int) -> int:
+        """Number of a heartbeat of the stream, the greeting if there are not so many."""
+        return ([0] * 6 + sorted(number for known, number in self.sent if known == stream))[-1 - back]
 
-    @rule(back=st.integers(0, 5), partition=PARTITIONS)
-    def assign(self, back: int, partition: int) -> None:
-        named = max(0, self.sequence - back)
-        is_covered = self.guard.covers(named, self.now_us)
-        assert is_covered == (self.now_us < self.sent[named] + LEASE_US - DRIFT_US)
+    @rule(stream=STREAMS, back=st.integers(0, 5), partitions=st.sets(PARTITIONS))
+    def acknowledge(self, stream: int, back: int, partitions: set[int]) -> None:
+        number = self._recent(stream, back)
+        self.guard.acknowledged(stream, number, partitions)
+        if number:
+            self._confirm(partitions, self.sent[stream, number])
+
+    @rule(stream=STREAMS, back=st.integers(0, 5), partition=PARTITIONS)
+    def assign(self, stream: int, back: int, partition: int) -> None:
+        named = self._recent(stream, back)
+        is_covered = self.guard.covers(stream, named, self.now_us)
+        assert is_covered == (self.now_us < self.sent[stream, named] + LEASE_US - DRIFT_US)
         if is_covered:
-            self.guard.assigned(partition, named)
-            self._confirm({partition}, self.sent[named])
+            self.guard.assigned(stream, partition, named)
+            self._confirm({partition}, self.sent[stream, named])
 
-    @rule(sent_us=st.integers(-LEASE_US, 10 * LEASE_US), partitions=st.sets(PARTITIONS))
-    def hear_nonsense(self, sent_us: int, partitions: set[int]) -> None:
-        if sent_us not in self.sent.values():
-            self.guard.acknowledged(sent_us, partitions)
+    @rule(stream=STREAMS, number=st.integers(1, 60), partitions=st.sets(PARTITIONS))
+    def hear_nonsense(self, stream: int, number: int, partitions: set[int]) -> None:
+        """A node names what was sent to another one, or to nobody."""
+        if (stream, number) not in self.sent:
+            self.guard.acknowledged(stream, number, partitions)
+            assert not self.guard.covers(stream, number, self.now_us)
+
+    @invariant()
+    def the_last_end_is_not_before_any_other(self) -> None:
+        for partition in range(4):
+            ends_us = self.guard.ends_us(partition)
+            assert ends_us is None or ends_us <= self.guard.last_end_us
+
+    @invariant()
+    def what_is_assigned_under_the_newest_heartbeat_or_an_older_one_is_over_at_the_last_end(self) -> None:
+        """What a guardian's report rests on, over all streams."""
+        for (stream, number), sent_us in self.sent.items():
+            if 0 < number <= self.guard.newest_sequence:
+                assert sent_us + LEASE_US <= self.guard.last_end_us
+                assert not self.guard.covers(stream, number, self.guard.last_end_us - DRIFT_US)
 
     @invariant()
     def trusts_no_longer_than_a_lease_from_what_was_confirmed_for_that_partition(self) -> None:
@@ -198,7 +222,7 @@ TestLeases = Leases.TestCase
 @given(grace_us=st.integers(0, 10 * LEASE_US), sent_us=st.integers(0, 10**12))
 def test_every_stop_leaves_its_grace_and_a_second_before_the_end(grace_us: int, sent_us: int) -> None:
     guard = welcomed(hello_sent_us=sent_us)
-    guard.assigned(0, 0)
+    guard.assigned(STREAM, 0, 0)
     stop_us, ends_us, check_us = guard.stop_us(0, grace_us), guard.ends_us(0), guard.check_us(0)
     assert stop_us is not None
     assert ends_us is not None

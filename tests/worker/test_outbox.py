@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from ostinato.wire.messages import Heartbeat, Outcomes
-from ostinato.worker.credits import Credits
 from ostinato.worker.outbox import Outbox
+from tests.worker.one_stream import STREAM, credits_of, mail_of, reopened
 from tests.worker.scripted_node import HEARTBEAT_US, Cluster, assignment, spec, specs
 from tests.worker.spool_stories import ids_of, kept, outcome, outcomes
 from tests.worker.worker_stories import on_virtual_time
@@ -25,14 +25,14 @@ async def test_outcomes_are_sent_only_once_they_are_durable_and_in_their_order(t
 
 async def test_slots_are_granted_again_without_waiting_for_the_disk(tmp_path: Path) -> None:
     async with kept(tmp_path) as made:
-        assert made.credits.take("async")
+        assert made.credits.take(made.stream, "async")
         made.credits.give_back("async")
         made.outbox.add_outcomes(outcomes(1))
-        (message,) = made.outbox.take()
+        (message,) = made.mail.take()
         assert message == Outcomes([], {"async": 3})
-        assert made.outbox.take() == []
+        assert made.mail.take() == []
         await made.spool.is_safe.wait()
-        assert made.outbox.take() == [Outcomes(outcomes(1), {"async": 3})]
+        assert made.mail.take() == [Outcomes(outcomes(1), {"async": 3})]
 
 
 async def test_what_is_not_durable_yet_is_reported_and_held_like_everything_else(tmp_path: Path) -> None:
@@ -42,10 +42,10 @@ async def test_what_is_not_durable_yet_is_reported_and_held_like_everything_else
         made.outbox.add_outcomes(outcomes(1, "fresh"))
         assert ids_of(made.outbox.unacknowledged) == ["durable-0", "fresh-0"]
         assert made.outbox.holds("fresh-0")
-        made.outbox.acknowledge(["durable-0"])
+        made.acknowledge(["durable-0"])
         assert not made.outbox.all_acknowledged.is_set()
         await made.spool.is_safe.wait()
-        made.outbox.acknowledge(["fresh-0"])
+        made.acknowledge(["fresh-0"])
         assert made.outbox.all_acknowledged.is_set()
 
 
@@ -64,16 +64,17 @@ async def test_a_new_stream_repeats_what_is_durable_before_what_comes_later(tmp_
         await made.spool.is_safe.wait()
         assert len(made.sent()) == 2
         made.outbox.add_outcomes(outcomes(1, "late"))
-        made.outbox.begin_stream()
+        made.new_stream()
         assert made.sent() == outcomes(2, "early")
         await made.spool.is_safe.wait()
         assert made.sent() == outcomes(1, "late")
 
 
 async def test_without_a_spool_outcomes_are_sent_at_once() -> None:
-    outbox = Outbox(dict)
+    outbox = Outbox()
+    mail = mail_of(outbox)
     outbox.add_outcomes(outcomes(2))
-    (message,) = outbox.take()
+    (message,) = mail.take()
     assert isinstance(message, Outcomes)
     assert message.items == outcomes(2)
 
@@ -82,21 +83,21 @@ async def test_without_a_spool_outcomes_are_sent_at_once() -> None:
 
 
 def test_grants_paused_and_resumed_lose_none_and_a_drain_is_for_good() -> None:
-    credits = Credits({"async": 3})
-    assert credits.take("async")
+    credits = credits_of({"async": 3})
+    assert credits.take(STREAM, "async")
     credits.pause_granting("no room")
     credits.give_back("async")
-    assert credits.granted() == {"async": 3}
-    credits.begin_stream()
-    assert credits.granted() == {"async": 0}
+    assert credits.granted(STREAM) == {"async": 3}
+    stream = reopened(credits, STREAM)
+    assert credits.granted(stream) == {"async": 0}
     credits.resume_granting()
-    assert credits.granted() == {"async": 3}
+    assert credits.granted(stream) == {"async": 3}
     credits.pause_granting("no room")
     credits.stop_granting()
     credits.resume_granting()
-    assert credits.take("async")
+    assert credits.take(stream, "async")
     credits.give_back("async")
-    assert credits.granted() == {"async": 3}
+    assert credits.granted(stream) == {"async": 3}
 
 
 def test_c123_assignments_that_still_come_to_a_paused_worker_are_refused_with_the_reason() -> None:

@@ -93,11 +93,11 @@ async def test_an_acknowledged_outcome_is_deleted_and_an_empty_spool_leaves_no_f
         for item in outcomes(3):
             made.outbox.add_outcomes([item])
             await made.spool.is_safe.wait()
-        made.outbox.acknowledge(["a-0", "a-2"])
+        made.acknowledge(["a-0", "a-2"])
     assert ids_of(read_spool(made.spool.path).outcomes) == ["a-1"]
     async with kept(tmp_path, "second") as made:
         await made.spool.take_over()
-        made.outbox.acknowledge(["a-1"])
+        made.acknowledge(["a-1"])
     assert names_in(tmp_path) == []
 
 
@@ -152,7 +152,7 @@ async def test_what_is_left_of_a_dead_worker_and_its_guardian_is_ended_and_told_
             assert made.spool.ended_workers == ["first"]
             assert left.wait() == -signal.SIGKILL
             assert other.poll() is None
-            made.outbox.acknowledge(["a-0"])
+            made.acknowledge(["a-0"])
     finally:
         for process in (left, other):
             process.kill()
@@ -308,7 +308,7 @@ async def test_outcomes_beside_an_unreadable_one_are_sent_and_the_file_is_kept(
     async with kept(tmp_path) as made:
         await made.spool.take_over()
         assert ids_of(made.outbox.unacknowledged) == ["bad-0", "bad-2"]
-        made.outbox.acknowledge(["bad-0", "bad-2"])
+        made.acknowledge(["bad-0", "bad-2"])
     assert names_in(tmp_path) == ["bad.db.corrupt"]
     assert len(events(caplog, "spool_damaged")) == 1
 

@@ -46,7 +46,7 @@ async def test_c123_on_a_full_disk_outcomes_are_sent_from_memory_and_written_whe
     made.outbox.add_outcomes(outcomes(1, "during"))
     assert made.sent() == outcomes(1, "during")
     # What is acknowledged needs no disk any more.
-    made.outbox.acknowledge(["full-0", "full-1"])
+    made.acknowledge(["full-0", "full-1"])
     assert "spool cannot be written" in made.credits.pause_reason
     made.credits.take("async")
     made.credits.give_back("async")

@@ -25,11 +25,12 @@ from ostinato.testing.contracts.executor_harness import attempt_of, task_spec
 from ostinato.wire.messages import Accepted, Outcomes, Output
 from ostinato.worker.attempt import RunningAttempt, kind_of, outcome_of, refusal
 from ostinato.worker.config import WorkerConfig
-from ostinato.worker.credits import Credits
 from ostinato.worker.deadlines import DeadlineHeap, DeadlineKind
 from ostinato.worker.executors.http import HttpExecutor
 from ostinato.worker.executors.protocol import AttemptFinished, StopReason
-from ostinato.worker.outbox import BATCH_BYTES_MAX, OUTPUT_BYTES_MAX, Outbox
+from ostinato.worker.mail import BATCH_BYTES_MAX, OUTPUT_BYTES_MAX
+from ostinato.worker.outbox import Outbox
+from tests.worker.one_stream import STREAM, credits_of, mail_of, reopened
 
 FAILURE = safe_failure("EXIT_3", "the command ended with exit status 3")
 
@@ -157,20 +158,20 @@ def test_the_heap_does_not_grow_with_attempts_that_have_ended() -> None:
 
 
 def test_grants_survive_streams_and_stop_rising_with_a_drain() -> None:
-    credits = Credits({"async": 2})
-    assert credits.take("async")
-    assert credits.granted() == {"async": 2}
-    credits.begin_stream()
-    assert credits.granted() == {"async": 1}
-    assert credits.take("async")
-    assert not credits.take("async")
+    credits = credits_of({"async": 2})
+    assert credits.take(STREAM, "async")
+    assert credits.granted(STREAM) == {"async": 2}
+    second = reopened(credits, STREAM)
+    assert credits.granted(second) == {"async": 1}
+    assert credits.take(second, "async")
+    assert not credits.take(second, "async")
     credits.give_back("async")
-    assert credits.granted() == {"async": 2}
+    assert credits.granted(second) == {"async": 2}
     credits.stop_granting()
     credits.give_back("async")
-    assert credits.granted() == {"async": 2}
-    credits.begin_stream()
-    assert credits.granted() == {"async": 0}
+    assert credits.granted(second) == {"async": 2}
+    third = reopened(credits, second)
+    assert credits.granted(third) == {"async": 0}
 
 
 def chunk(text: str) -> OutputChunk:
@@ -180,16 +181,17 @@ def chunk(text: str) -> OutputChunk:
 
 
 async def test_output_that_nobody_takes_is_bounded_and_does_not_hold_up_outcomes() -> None:
-    outbox = Outbox(dict)
+    outbox = Outbox()
+    mail = mail_of(outbox)
     for _ in range(40):
-        outbox.add_output([chunk("x" * (1024 * 1024))])
+        outbox.add_output([chunk("x" * (1024 * 1024))], partition_of=lambda _: 0)
     outbox.add_outcomes([refusal(attempt().assignment, reason="full", now_us=0)])
-    outbox.accept(["a1"])
-    first = outbox.take()
+    outbox.accept(STREAM, ["a1"])
+    first = mail.take()
     assert [type(message) for message in first] == [Accepted, Output, Outcomes]
     texts: list[str] = []
-    while outbox.has_mail.is_set():
-        for message in outbox.take():
+    while mail.has_mail.is_set():
+        for message in mail.take():
             if isinstance(message, Output):
                 assert sum(len(item.text) for item in message.chunks) <= BATCH_BYTES_MAX
                 texts += [item.text for item in message.chunks]

@@ -73,6 +73,8 @@ class Outcome(msgspec.Struct, kw_only=True):
     failure: Failure | None = None
     #: It never ran: refused, or handed back by a drain. Counts nothing.
     unstarted_reason: str = ""
+    #: Of the instance, where its worker knows it: tells whom to send it to. It is not sent itself.
+    partition: int | None = None
 
 
 class HistoryKind(StrEnum):

@@ -8,6 +8,7 @@ committed before it is sent.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from ostinato.core.definition import TaskDefinition, TaskRef
 from ostinato.core.instants import SECOND
@@ -16,17 +17,20 @@ from ostinato.core.partition.assign import Placement, assign, hold
 from ostinato.core.partition.effects import Effects
 from ostinato.core.partition.expire import end_waiting, expire
 from ostinato.core.partition.fire import admit
-from ostinato.core.partition.running import RunningAttempt
-from ostinato.core.routing import Placed, RoutingRound
+from ostinato.core.partition.running import Loss, RunningAttempt
+from ostinato.core.routing import Placed, RoutingRound, is_eligible
 from ostinato.core.states import Hold, State
 from ostinato.scheduler.held_work import RELEASED_BY_WORKERS
 from ostinato.scheduler.loop import Loop
 from ostinato.scheduler.parts import NodeParts
+from ostinato.scheduler.sessions import WorkerSession
 from ostinato.store.batches import FoundWork, HeldQuery
 from ostinato.wire.messages import Assignment
 
 #: Rows read beyond the free slots, to see what else is behind work that cannot run.
 LOOKAHEAD_COUNT = 64
+#: Two looks at what waits for a slot, while none is free, are at least so far apart.
+LOOK_AHEAD_US = SECOND
 #: A priority level is worth this much age.
 AGEING_US = 60 * SECOND
 #: Live instances considered by an overlap rule.
@@ -50,9 +54,38 @@ class DispatchLoop(Loop):
         self._sessions = parts.sessions
         self._held = parts.held
         self._turn = 0
+        #: Credits are counted on: they are given back once the round is over.
+        self._is_placing = False
+        #: What is due and waits for a free slot, by task, and how many of each.
+        self._waiting: list[tuple[TaskDefinition, int]] = []
+        self._look_ahead_us = 0
+
+    def return_credits(self, session: WorkerSession) -> None:
+        """Give back what the worker wants and no placement counts on; later if one is under way."""
+        if not self._is_placing:
+            session.ledger.return_wanted()
+
+    def demand_for(self, session: WorkerSession) -> dict[str, int]:
+        """Due work by pool that a worker could be given if there were credits for it."""
+        view = session.view()
+        demand: Counter[str] = Counter()
+        if session.in_rotation and self._ownership.is_believed:
+            for definition, count in self._waiting:
+                if is_eligible(view, definition):
+                    demand[definition.pool] += count
+        return dict(demand)
 
     async def run_once(self) -> int | None:
         """Place what is due. The next round is at the next due time, or at once if more can be placed."""
+        self._is_placing = True
+        try:
+            return await self._run_round()
+        finally:
+            self._is_placing = False
+            for session in self._sessions.in_rotation():
+                session.ledger.return_wanted()
+
+    async def _run_round(self) -> int | None:
         partitions = self._ownership.owned()
         sessions = self._sessions.in_rotation()
         routing = RoutingRound(
@@ -61,21 +94,60 @@ class DispatchLoop(Loop):
         if partitions and await self._correct_reasons(partitions, routing):
             self.wake()
         slots = sum(session.ledger.available(pool) for session in sessions for pool in session.hello.capacity)
-        if not partitions or (sessions and slots <= 0):
+        if not partitions:
             return None
+        if sessions and slots <= 0:
+            return await self._look_ahead(partitions, routing)
         now_us = self._time.now_us()
         found, queries = await self._find(partitions, routing, slots, now_us=now_us)
         await self._definitions.load(found.instances)
         effects = Effects()
         unplaced = await self._place(found, routing, now_us=now_us, into=effects)
+        await self._note_waiting(routing, more=[*unplaced] if found.more else [])
         self._turn = routing.turn
         outcome = await self._committer.commit(effects)
         self._note_holds(effects, found, dropped=outcome.dropped)
         self._held.drained(queries, found=found.instances, unplaced=unplaced)
-        self._send(effects, found, dropped=outcome.dropped)
+        self._send(effects, found, sessions, dropped=outcome.dropped)
         if found.more and (effects.started or (effects.batch.holds and sessions)):
             return self._clock.boot_us()
         return None if found.next_due_us is None else self._time.boot_at(found.next_due_us)
+
+    async def _look_ahead(self, partitions: list[int], routing: RoutingRound) -> int | None:
+        """No slot is free for this node: see what needs one, as workers may have promised it to others."""
+        boot_us = self._clock.boot_us()
+        if not self._store.capabilities.many_nodes:
+            return None
+        if boot_us < self._look_ahead_us:
+            return self._look_ahead_us
+        self._look_ahead_us = boot_us + LOOK_AHEAD_US
+        now_us = self._time.now_us()
+        found = await self._store.find_work(partitions, now_us=now_us, limit=LOOKAHEAD_COUNT, held=[])
+        await self._definitions.load(found.instances)
+        self._waiting = []
+        for instance in found.instances:
+            definition = self._definitions.routed(instance.ref, instance.task_version)
+            task = self._definitions.task(instance.ref)
+            if definition is not None and (task is None or not task.paused):
+                self._waiting.append((definition, 1))
+        await self._note_waiting(routing, more=[])
+        return None if found.next_due_us is None else self._time.boot_at(found.next_due_us)
+
+    async def _note_waiting(self, routing: RoutingRound, *, more: list[TaskRef]) -> None:
+        """Add held work, and that of tasks of which there is more than was read; let workers know."""
+        if not self._store.capabilities.many_nodes:
+            # There is nobody to whom workers could have promised their slots.
+            return
+        held = [ref for ref in self._held.candidates() if ref not in more]
+        await self._definitions.load_tasks(held)
+        for ref in [*held, *more]:
+            task = self._definitions.task(ref)
+            if task is not None and not task.paused and not routing.free_slots(task.definition):
+                self._waiting.append((task.definition, LOOKAHEAD_COUNT))
+        for session in self._sessions.in_rotation():
+            demand = self.demand_for(session)
+            if demand:
+                session.tell_demand(demand)
 
     async def _correct_reasons(self, partitions: list[int], routing: RoutingRound) -> bool:
         """Held rows whose cause has changed say what holds them now; True if there may be more."""
@@ -147,6 +219,7 @@ class DispatchLoop(Loop):
         if earlier:
             await self._definitions.load(found.instances)
         placements: list[Placement] = []
+        self._waiting = []
         unplaced: set[TaskRef] = set()
         decided: set[TaskRef] = set()
         for instance in found.instances:
@@ -176,6 +249,7 @@ class DispatchLoop(Loop):
                 placements.append(Placement(instance, pinned, worker.worker_id, worker.worker_name))
                 continue
             unplaced.add(ref)
+            self._waiting.append((definition, 1))
             if choice.hold is Hold.NO_WORKER or found.more:
                 hold(instance, choice.hold, reason=choice.reason, into=into)
             if instance.hold is Hold.OVERLAP:
@@ -253,7 +327,14 @@ class DispatchLoop(Loop):
             if held.instance_id not in dropped:
                 self._held.note(refs[held.instance_id], held.hold)
 
-    def _send(self, effects: Effects, found: FoundWork, *, dropped: frozenset[str]) -> None:
+    def _send(
+        self,
+        effects: Effects,
+        found: FoundWork,
+        sessions: Sequence[WorkerSession],
+        *,
+        dropped: frozenset[str],
+    ) -> None:
         if not self._ownership.is_believed:
             # The answer came late. An assignment names the newest heartbeat processed, and another owner may
             # count on none having been processed since (design section 3, Leases): nobody gets these, and the
@@ -261,8 +342,12 @@ class DispatchLoop(Loop):
             return
         payloads = {instance.id: instance for instance in found.instances}
         by_worker: dict[str, list[tuple[RunningAttempt, Assignment]]] = {}
+        epochs = self._ownership.memory.epochs
         for attempt in effects.started:
             if attempt.instance_id in dropped:
+                continue
+            if attempt.partition not in epochs:
+                # Whoever owns it now waits for what was sent before; nothing may be sent any more (I1).
                 continue
             instance = payloads[attempt.instance_id]
             assignment = Assignment(
@@ -279,11 +364,17 @@ class DispatchLoop(Loop):
                 shard=instance.shard,
                 shard_total=instance.shard_total,
                 partition=attempt.partition,
+                epoch=epochs[attempt.partition],
             )
             by_worker.setdefault(attempt.worker_id, []).append((attempt, assignment))
         for worker_id, attempts in by_worker.items():
             session = self._sessions.by_id.get(worker_id)
             if session is None:
+                continue
+            if session not in sessions:
+                # Its greeting came before this was committed, so it was not missed there: it is now.
+                for attempt, _ in attempts:
+                    attempt.lost = Loss("NOT_ACKNOWLEDGED", f"worker {session.worker_name} connected anew")
                 continue
             for attempt, _ in attempts:
                 pool = attempt.definition.pool

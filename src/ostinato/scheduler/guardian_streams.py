@@ -53,10 +53,10 @@ class GuardianSession:
         self._is_settled.clear()
 
     def post(self, messages: Sequence[NodeMessage]) -> None:
-        """As ``Mailbox.post``; acknowledgements settle what is owed."""
+        """As ``Mailbox.post``; acknowledgements settle what is owed, and so does a refusal."""
         for message in messages:
             if isinstance(message, OutcomesAcknowledged):
-                self._unacknowledged.difference_update(message.attempt_ids)
+                self._unacknowledged.difference_update(message.attempt_ids, message.unowned)
         if not self._unacknowledged:
             self._is_settled.set()
         self._mailbox.post(messages)

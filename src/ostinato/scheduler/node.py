@@ -105,6 +105,7 @@ class SchedulerNode:
         self.membership.on_taken = self.warm_up.wake
         self.membership.on_rejoined = self._rejoined
         self.warm_up.on_warm = self._warm
+        self.parts.sessions.addresses = self.membership.addresses
         for loop in self._loops:
             loop.database = self.database
             loop.on_broken = ownership.stop_partition_of

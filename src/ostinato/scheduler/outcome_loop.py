@@ -141,7 +141,8 @@ class OutcomeLoop(Loop):
         # By then the first report of such an attempt is on record, so another one is refused, visibly (I6).
         later = [item for item in differing if item[1].attempt_id not in unowned]
         self._waiting[:0] = again + later
-        self._acknowledge([item for item in group if item not in later], unowned)
+        undecided = {outcome.attempt_id for _, outcome in again}
+        self._acknowledge([item for item in group if item not in later], unowned, undecided)
 
     def _running(self, outcome: Outcome) -> RunningAttempt | None:
         attempt = self._ownership.memory.running.get(outcome.instance_id)
@@ -191,15 +192,20 @@ class OutcomeLoop(Loop):
             end_attempt(attempt, bad, now_us=now_us, rng=self._rng, into=effects, withdrawn=withdrawn)
         await self._committer.commit(effects)
 
-    def _acknowledge(self, group: list[tuple[Sender, Outcome]], unowned: set[str]) -> None:
-        by_sender: dict[Sender, list[str]] = {}
+    def _acknowledge(
+        self, group: list[tuple[Sender, Outcome]], unowned: set[str], undecided: set[str]
+    ) -> None:
+        answers: dict[Sender, OutcomesAcknowledged] = {}
         for sender, outcome in group:
-            if outcome.attempt_id not in unowned:
-                by_sender.setdefault(sender, []).append(outcome.attempt_id)
-        for sender, attempt_ids in by_sender.items():
+            if outcome.attempt_id in undecided:
+                continue
+            answer = answers.setdefault(sender, OutcomesAcknowledged([]))
+            ids = answer.unowned if outcome.attempt_id in unowned else answer.attempt_ids
+            ids.append(outcome.attempt_id)
+        for sender, answer in answers.items():
             reporter = self._sessions.reporter(sender.worker_id, is_guardian=sender.is_guardian)
             if reporter is not None:
-                reporter.post([OutcomesAcknowledged(attempt_ids)])
+                reporter.post([answer])
 
 
 def _as_failure(outcome: Outcome, message: str, *, started_us: int | None, finished_us: int) -> Outcome:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from typing import Protocol
+
+from msgspec.structs import replace
 
 from ostinato.core.definition import TaskRef
 from ostinato.core.partition.running import RunningAttempt
@@ -15,6 +18,7 @@ from ostinato.wire.messages import (
     Assignment,
     Assignments,
     Drain,
+    Heartbeat,
     HeartbeatAcknowledged,
     Hello,
     NodeMessage,
@@ -78,6 +82,8 @@ class Mailbox:
                 return
 
 
+#: Acknowledgements of heartbeats that are remembered, for the reports that answer them.
+_ACKNOWLEDGEMENTS_KEPT = 32
 #: Messages that may wait for a stream before those that have been overtaken are left out.
 _WAITING_MAX = 1_000
 
@@ -96,7 +102,14 @@ class WorkerSession:
         self.worker_name = hello.worker_name
         self.hello = hello
         self.ledger = CreditLedger(hello.granted)
+        #: Newest heartbeat that was processed while this node believed in its partitions.
         self.heartbeat_sequence = 0
+        #: Attempts may have been adopted since the newest heartbeat: the next one dates them.
+        self.is_undated = True
+        self._acknowledgements: deque[tuple[int, dict[int, int]]] = deque(maxlen=_ACKNOWLEDGEMENTS_KEPT)
+        self._nodes_told: list[str] = []
+        #: Newest acknowledgement, to be repeated when something else that it says has changed.
+        self.newest_acknowledgement: HeartbeatAcknowledged | None = None
         #: Monotonic time of the newest heartbeat's arrival.
         self.heard_boot_us = boot_us
         self.connected_boot_us = boot_us
@@ -106,13 +119,16 @@ class WorkerSession:
         self.turn = 0
         #: Ids of attempts that the worker has said on this stream that it has.
         self.reported = {report.attempt_id for report in hello.running}
-        #: Credits that were given back on this stream so far, by pool.
-        self.returned: dict[str, int] = {}
         self._tasks = frozenset(hello.tasks)
         self._executors = frozenset(hello.executors)
         self._unacknowledged: dict[str, RunningAttempt] = {}
         self._specs_sent: set[tuple[TaskRef, int]] = set()
         self._mailbox = Mailbox(stream, name=hello.worker_name)
+
+    @property
+    def reports(self) -> bool:
+        """Whether the worker answers with a ``Report`` when it is asked for one."""
+        return self.hello.stream > 0
 
     @property
     def in_rotation(self) -> bool:
@@ -148,17 +164,47 @@ class WorkerSession:
             if attempt is not None:
                 attempt.acknowledged = True
 
-    def give_back(self, wanted: Mapping[str, int]) -> dict[str, int]:
-        """Give up to `wanted` unused credits of each pool back; returns all that were so far, by pool.
+    def acknowledge_heartbeat(
+        self,
+        heartbeat: Heartbeat,
+        epochs: dict[int, int],
+        *,
+        nodes: list[str],
+        demand: dict[str, int],
+        asks_report: bool,
+    ) -> None:
+        """Confirm a heartbeat as the owner of partitions, by their epochs, and say what else is new."""
+        acknowledged = HeartbeatAcknowledged(
+            sequence=heartbeat.sequence,
+            sent_boot_us=heartbeat.sent_boot_us,
+            partitions=list(epochs),
+            nodes=[] if nodes == self._nodes_told else nodes,
+            returned=self.ledger.returned,
+            demand=demand,
+            asks_report=asks_report,
+            epochs=list(epochs.values()),
+        )
+        self._nodes_told = nodes
+        self._acknowledgements.append((heartbeat.sequence, epochs))
+        self.newest_acknowledgement = acknowledged
+        self.post([acknowledged])
 
-        The worker may promise them to another node. Credits are unused only where nothing is due for them.
-        """
-        for pool, count in wanted.items():
-            given = max(0, min(count, self.ledger.available(pool)))
-            if given:
-                self.ledger.use(pool, given)
-                self.returned[pool] = self.returned.get(pool, 0) + given
-        return dict(self.returned)
+    def tell_demand(self, demand: dict[str, int]) -> None:
+        """Say at once what could be placed with more credits, unless the newest acknowledgement did."""
+        newest = self.newest_acknowledgement
+        if newest is None or newest.demand:
+            return
+        self.newest_acknowledgement = replace(newest, nodes=[], demand=demand, returned=self.ledger.returned)
+        self.post([self.newest_acknowledgement])
+
+    def listed(self, sequence: int) -> dict[int, int]:
+        """Epochs by partition as the acknowledgement of a recent heartbeat listed them."""
+        found = (epochs for known, epochs in self._acknowledgements if known == sequence)
+        return next(found, {})
+
+    def note_nodes(self, nodes: list[str]) -> None:
+        """The worker has been told of these nodes."""
+        self._nodes_told = nodes
 
     def view(self) -> WorkerView:
         """What routing needs, with the credits of this moment."""
@@ -194,6 +240,10 @@ class Sessions:
         self.guardians: dict[str, Reporter] = {}
         self._names_told: set[str] = set()
         self._left_boot_us: dict[str, int] = {}
+        #: Number of the newest stream that each worker has had to this node, if it counts them.
+        self._newest_streams: dict[str, int] = {}
+        #: Addresses of all nodes, for workers; empty: not known.
+        self.addresses: Callable[[], list[str]] = list
         #: Workers that have been asked to drain, and why: a stream that was lost may have lost the wish too.
         self._drains: dict[str, str] = {}
 
@@ -202,7 +252,16 @@ class Sessions:
         old = self.by_id.pop(session.worker_id, None)
         self.by_id[session.worker_id] = session
         self._left_boot_us.pop(session.worker_id, None)
+        self._newest_streams[session.worker_id] = session.hello.stream
         return old
+
+    def has_reached(self, hello: Hello) -> bool:
+        """Whether another stream of the worker has come to this node, by another address, and is not over.
+
+        Its greeting would say nothing of what was assigned there meanwhile: it must not replace that one.
+        """
+        newest = self._newest_streams.get(hello.worker_id, 0)
+        return hello.stream > 0 and (newest in hello.open_streams or hello.stream <= newest)
 
     def drain(self, worker_id: str, reason: str) -> WorkerSession | None:
         """Ask a worker to drain; it gets no new work from now on. None: it is not connected."""
@@ -253,6 +312,11 @@ class Sessions:
             worker_id: left_us
             for worker_id, left_us in self._left_boot_us.items()
             if left_us >= before_boot_us
+        }
+        self._newest_streams = {
+            worker_id: stream
+            for worker_id, stream in self._newest_streams.items()
+            if worker_id in self.by_id or worker_id in self._left_boot_us
         }
         self._drains = {
             worker_id: reason

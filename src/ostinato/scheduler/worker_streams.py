@@ -23,7 +23,7 @@ from ostinato.observe.records import (
     WorkerNameShared,
     WorkerRefused,
 )
-from ostinato.scheduler.adoption import adopt_greeting
+from ostinato.scheduler.adoption import adopt_greeting, adopt_report
 from ostinato.scheduler.dispatch_loop import DispatchLoop
 from ostinato.scheduler.greeting import check_greeting
 from ostinato.scheduler.guardian_streams import GuardianStreams
@@ -34,6 +34,7 @@ from ostinato.scheduler.parts import NodeParts
 from ostinato.scheduler.registry_loop import RegistryLoop
 from ostinato.scheduler.sessions import WorkerSession
 from ostinato.scheduler.trigger_loop import TriggerLoop
+from ostinato.scheduler.unreported import Unreported
 from ostinato.wire.messages import (
     PROTOCOL_VERSION,
     Accepted,
@@ -41,12 +42,12 @@ from ostinato.wire.messages import (
     Draining,
     GuardianHello,
     Heartbeat,
-    HeartbeatAcknowledged,
     Hello,
     Outcomes,
     Output,
     Progress,
     Rejected,
+    Report,
     Welcome,
     WorkerMessage,
 )
@@ -84,6 +85,7 @@ class WorkerStreams:
         self._triggers = triggers
         self._health = health
         self._registry = registry
+        self._unreported = Unreported(parts.ownership, parts.clock)
         self._guardians = GuardianStreams(parts, outcomes=outcomes)
 
     async def handle(self, stream: NodeStream) -> None:
@@ -100,9 +102,19 @@ class WorkerStreams:
         except OstinatoError as error:
             await self._refuse(stream, first, error)
             return
-        if isinstance(hello, Hello):
+        if isinstance(hello, Hello) and self._sessions.has_reached(hello):
+            reason = "another stream of this worker has reached this node already"
+            with suppress(OstinatoError):
+                # Whoever has gone meanwhile need not hear it.
+                await stream.send([Rejected("ALREADY_CONNECTED", reason, self._ownership.node_id)])
+        elif isinstance(hello, Hello):
             await self._serve(hello, stream, rest)
-            return
+        else:
+            await self._serve_guardian(hello, stream, rest)
+
+    async def _serve_guardian(
+        self, hello: GuardianHello, stream: NodeStream, rest: list[WorkerMessage]
+    ) -> None:
         try:
             await self._guardians.serve(hello, stream, first=rest)
         except OstinatoError as error:
@@ -158,6 +170,8 @@ class WorkerStreams:
             self._hooks.emit(
                 WorkerNameShared(worker_id=session.worker_id, worker_name=session.worker_name, peer=peer)
             )
+        nodes = self._sessions.addresses()
+        session.note_nodes(nodes)
         session.post(
             [
                 Welcome(
@@ -165,6 +179,7 @@ class WorkerStreams:
                     node_id=self._ownership.node_id,
                     worker_lease_us=self._config.worker_lease_us,
                     heartbeat_us=self._config.heartbeat_us,
+                    nodes=nodes,
                 )
             ]
         )
@@ -212,6 +227,11 @@ class WorkerStreams:
         )
         await self._end_strangers(session, unknown)
 
+    def _take_report(self, session: WorkerSession, message: Report) -> None:
+        memory = self._ownership.memory
+        if adopt_report(session, message, memory.running.values(), epochs=memory.epochs):
+            self._health.wake()
+
     async def _end_strangers(self, session: WorkerSession, attempt_ids: set[str]) -> None:
         """Attempts that the database no longer shows as running must end (I1), whoever owns their partition.
 
@@ -257,6 +277,8 @@ class WorkerStreams:
                 self._output.add(message.chunks)
             elif isinstance(message, Draining):
                 self._draining(session, message.reason)
+            elif isinstance(message, Report):
+                self._take_report(session, message)
             elif isinstance(message, Progress):
                 continue
             else:
@@ -271,24 +293,28 @@ class WorkerStreams:
 
     def _heartbeat(self, session: WorkerSession, message: Heartbeat) -> None:
         session.ledger.update(message.granted)
-        if not session.heartbeat_sequence:
-            self._date_attempts(session.worker_id, message.sequence)
-        session.heartbeat_sequence = message.sequence
+        session.ledger.want(message.wanted)
+        self._dispatch.return_credits(session)
         session.heard_boot_us = self._clock.boot_us()
         if self._ownership.is_believed:
-            session.post(
-                [
-                    HeartbeatAcknowledged(
-                        sequence=message.sequence,
-                        sent_boot_us=message.sent_boot_us,
-                        partitions=self._ownership.owned(),
-                    )
-                ]
+            if session.is_undated:
+                session.is_undated = False
+                self._date_attempts(session.worker_id, message.sequence)
+            # Leases of later assignments rest on it, so only what an owner has processed counts.
+            session.heartbeat_sequence = message.sequence
+            session.acknowledge_heartbeat(
+                message,
+                dict(self._ownership.memory.epochs),
+                nodes=self._sessions.addresses(),
+                demand=self._dispatch.demand_for(session),
+                asks_report=self._unreported.asks(session.worker_id),
             )
         self._dispatch.wake()
 
     def _date_attempts(self, worker_id: str, sequence: int) -> None:
-        """What a worker had before the first heartbeat of its stream was assigned under that one at most."""
+        """What a worker had before a heartbeat was assigned under that one at most."""
         for attempt in self._ownership.memory.running.values():
-            if attempt.worker_id == worker_id and attempt.heartbeat_sequence is None:
+            if attempt.worker_id != worker_id or attempt.heartbeat_sequence is not None:
+                continue
+            if attempt.is_confirmed:
                 attempt.heartbeat_sequence = sequence

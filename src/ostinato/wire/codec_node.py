@@ -42,8 +42,11 @@ def parts_of(message: NodeMessage) -> Iterator[Part[NodeMessage]]:
             for specs, size in cut(message.items, _spec_bytes):
                 yield Part(Specs(specs), len(specs), size)
         case OutcomesAcknowledged():
+            # All that is not theirs stands in the first part, so that most messages stay whole.
+            unowned = message.unowned
             for ids, size in cut(message.attempt_ids, len):
-                yield Part(OutcomesAcknowledged(ids), len(ids), size)
+                yield Part(OutcomesAcknowledged(ids, unowned), len(ids), size + sum(map(len, unowned)))
+                unowned = []
         case _:
             yield Part(message, 1, ITEM_BYTES_OVERHEAD)
 
@@ -59,11 +62,17 @@ def write(message: NodeMessage, target: pb.NodeMessage) -> None:
                     sequence=message.sequence,
                     sent_boot_us=message.sent_boot_us,
                     partitions=message.partitions,
+                    nodes=message.nodes,
+                    returned=message.returned,
+                    demand=message.demand,
+                    asks_report=message.asks_report,
+                    epochs=message.epochs,
                 )
             )
         case OutcomesAcknowledged():
             target.outcomes_acknowledged.SetInParent()
             target.outcomes_acknowledged.attempt_ids.extend(message.attempt_ids)
+            target.outcomes_acknowledged.unowned.extend(message.unowned)
         case Specs():
             target.specs.SetInParent()
             target.specs.items.extend([_spec(spec) for spec in message.items])
@@ -83,10 +92,13 @@ def write(message: NodeMessage, target: pb.NodeMessage) -> None:
                     node_id=message.node_id,
                     worker_lease_us=message.worker_lease_us,
                     heartbeat_us=message.heartbeat_us,
+                    nodes=message.nodes,
                 )
             )
         case Rejected():
-            target.rejected.MergeFrom(pb.Rejected(code=message.code, message=message.message))
+            target.rejected.MergeFrom(
+                pb.Rejected(code=message.code, message=message.message, node_id=message.node_id)
+            )
         case Drain():
             target.drain.SetInParent()
             target.drain.reason = message.reason
@@ -116,6 +128,7 @@ def _write_assignments(message: Assignments, target: pb.Assignments) -> None:
             shard=item.shard,
             shard_total=item.shard_total,
             partition=item.partition,
+            epoch=item.epoch,
         )
 
 
@@ -152,12 +165,13 @@ def _read_welcome(message: pb.NodeMessage) -> Welcome:
         node_id=source.node_id,
         worker_lease_us=source.worker_lease_us,
         heartbeat_us=source.heartbeat_us,
+        nodes=list(source.nodes),
     )
 
 
 def _read_rejected(message: pb.NodeMessage) -> Rejected:
     require("rejected", code=message.rejected.code)
-    return Rejected(message.rejected.code, message.rejected.message)
+    return Rejected(message.rejected.code, message.rejected.message, message.rejected.node_id)
 
 
 def _read_specs(message: pb.NodeMessage) -> Specs:
@@ -216,6 +230,7 @@ def _read_assignment(source: pb.Assignment) -> Assignment:
         shard=source.shard,
         shard_total=source.shard_total,
         partition=source.partition,
+        epoch=source.epoch,
     )
     _require_assignment(assignment)
     return assignment
@@ -255,11 +270,21 @@ def _read_cancel(message: pb.NodeMessage) -> Cancel:
 
 def _read_heartbeat_acknowledged(message: pb.NodeMessage) -> HeartbeatAcknowledged:
     source = message.heartbeat_acknowledged
-    return HeartbeatAcknowledged(source.sequence, source.sent_boot_us, list(source.partitions))
+    return HeartbeatAcknowledged(
+        sequence=source.sequence,
+        sent_boot_us=source.sent_boot_us,
+        partitions=list(source.partitions),
+        nodes=list(source.nodes),
+        returned=dict(source.returned),
+        demand=dict(source.demand),
+        asks_report=source.asks_report,
+        epochs=list(source.epochs),
+    )
 
 
 def _read_outcomes_acknowledged(message: pb.NodeMessage) -> OutcomesAcknowledged:
-    return OutcomesAcknowledged(list(message.outcomes_acknowledged.attempt_ids))
+    source = message.outcomes_acknowledged
+    return OutcomesAcknowledged(list(source.attempt_ids), list(source.unowned))
 
 
 def _read_drain(message: pb.NodeMessage) -> Drain:

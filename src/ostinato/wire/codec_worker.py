@@ -22,6 +22,7 @@ from ostinato.wire.messages import (
     Outcomes,
     Output,
     Progress,
+    Report,
     RunningReport,
     TreeEnded,
     WorkerMessage,
@@ -57,7 +58,10 @@ def write(message: WorkerMessage, target: pb.WorkerMessage) -> None:
         case Heartbeat():
             target.heartbeat.MergeFrom(
                 pb.Heartbeat(
-                    sequence=message.sequence, sent_boot_us=message.sent_boot_us, granted=message.granted
+                    sequence=message.sequence,
+                    sent_boot_us=message.sent_boot_us,
+                    granted=message.granted,
+                    wanted=message.wanted,
                 )
             )
         case Outcomes():
@@ -95,6 +99,10 @@ def write(message: WorkerMessage, target: pb.WorkerMessage) -> None:
                 pb.TreeEnded(heartbeat_sequence=message.heartbeat_sequence, reason=message.reason)
             )
             target.tree_ended.SetInParent()
+        case Report():
+            target.report.SetInParent()
+            target.report.sequence = message.sequence
+            target.report.running.extend(_reports(message.running))
         case _:
             assert_never(message)
 
@@ -110,18 +118,22 @@ def _write_hello(message: Hello, target: pb.Hello) -> None:
             capacity=message.capacity,
             tasks=[pb.TaskRef(namespace=ref.namespace, name=ref.name) for ref in message.tasks],
             executors=message.executors,
-            running=[
-                pb.RunningReport(
-                    instance_id=report.instance_id, attempt=report.attempt, attempt_id=report.attempt_id
-                )
-                for report in message.running
-            ],
+            running=_reports(message.running),
             problems=message.problems,
             declarations=message.declarations,
             granted=message.granted,
             ended_workers=message.ended_workers,
+            stream=message.stream,
+            open_streams=message.open_streams,
         )
     )
+
+
+def _reports(running: list[RunningReport]) -> list[pb.RunningReport]:
+    return [
+        pb.RunningReport(instance_id=report.instance_id, attempt=report.attempt, attempt_id=report.attempt_id)
+        for report in running
+    ]
 
 
 def _write_outcomes(message: Outcomes, target: pb.Outcomes) -> None:
@@ -180,22 +192,29 @@ def _read_hello(message: pb.WorkerMessage) -> Hello:
         capacity=dict(source.capacity),
         tasks=[TaskRef(ref.namespace, ref.name) for ref in source.tasks],
         executors=list(source.executors),
-        running=[_read_report(report) for report in source.running],
+        running=[_read_running("hello", report) for report in source.running],
         problems=list(source.problems),
         declarations=list(source.declarations),
         granted=dict(source.granted),
         ended_workers=list(source.ended_workers),
+        stream=source.stream,
+        open_streams=list(source.open_streams),
     )
 
 
-def _read_report(source: pb.RunningReport) -> RunningReport:
-    require("hello", instance_id=source.instance_id, attempt=source.attempt, attempt_id=source.attempt_id)
+def _read_running(kind: str, source: pb.RunningReport) -> RunningReport:
+    require(kind, instance_id=source.instance_id, attempt=source.attempt, attempt_id=source.attempt_id)
     return RunningReport(source.instance_id, source.attempt, source.attempt_id)
 
 
 def _read_heartbeat(message: pb.WorkerMessage) -> Heartbeat:
     source = message.heartbeat
-    return Heartbeat(source.sequence, source.sent_boot_us, dict(source.granted))
+    return Heartbeat(source.sequence, source.sent_boot_us, dict(source.granted), dict(source.wanted))
+
+
+def _read_report(message: pb.WorkerMessage) -> Report:
+    running = [_read_running("report", report) for report in message.report.running]
+    return Report(message.report.sequence, running)
 
 
 def _read_accepted(message: pb.WorkerMessage) -> Accepted:
@@ -290,6 +309,7 @@ _READERS: dict[str, Callable[[pb.WorkerMessage], WorkerMessage]] = {
     "draining": _read_draining,
     "guardian_hello": _read_guardian_hello,
     "tree_ended": _read_tree_ended,
+    "report": _read_report,
 }
 
 

@@ -1,16 +1,17 @@
-"""What both sides of a stream keep count of, purely: credits, grants, unacknowledged outcomes.
+"""What both sides of a stream keep count of, purely: credits and unacknowledged outcomes.
 
 A *grant* is a free slot that a worker has promised to one node on one stream; the node's unused grants are
-its *credits*. Grants travel as one count per pool that only rises, so a message that comes twice or late
-changes nothing:
+its *credits*. Everything travels as one count per pool and stream that only rises, so a message that comes
+twice or late changes nothing:
 
-    worker   GrantLedger    granted = slots promised so far     ──►  node   CreditLedger
-             receive(pool)  an assignment takes a promised slot ◄──         use(pool)
-             release(pool)  its slot is free, and promised anew ──►         update(granted)
+    worker   SlotLedger               granted = slots promised so far     ──►  node   CreditLedger
+             take(stream, pool)       an assignment takes a promised slot ◄──         use(pool)
+             release(pool), promise   its slot is free, and promised anew ──►         update(granted)
+             want(stream, pool)       unused promises are wanted back     ──►         want(wanted)
+             returned(stream, …)      they are free                       ◄──         returned
 
-At any time (slots promised and not taken) + (slots taken) is at most the capacity. Ledgers of grants and
-credits live as long as their stream; ``UnacknowledgedOutcomes`` lives as long as the worker, and repeats on
-each new stream.
+Ledgers of promises and credits live as long as their stream. ``UnacknowledgedOutcomes`` lives as long as the
+worker; an ``OutcomeQueue`` says which of them one stream has yet to carry.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ class CreditLedger:
         """`granted` as in the worker's ``Hello``."""
         self._granted: dict[str, int] = {}
         self._used: dict[str, int] = {}
+        self._wanted: dict[str, int] = {}
+        self._returned: dict[str, int] = {}
         self.update(granted or {})
 
     def update(self, granted: Mapping[str, int]) -> bool:
@@ -44,7 +47,7 @@ class CreditLedger:
 
     def available(self, pool: str) -> int:
         """Assignments of the pool that may be sent now; never negative."""
-        return self._granted.get(pool, 0) - self._used.get(pool, 0)
+        return self._granted.get(pool, 0) - self._used.get(pool, 0) - self._returned.get(pool, 0)
 
     def use(self, pool: str, count: int = 1) -> None:
         """Count assignments as sent, or as about to be. Raises ``INVARIANT`` beyond what is available."""
@@ -61,57 +64,32 @@ class CreditLedger:
         invariant(0 <= count <= used, "credits", f"{count} credits of pool {pool} given back, {used} used")
         self._used[pool] = used - count
 
+    def want(self, wanted: Mapping[str, int]) -> None:
+        """The worker would like to have so many credits back, all together; the newest wish counts.
+
+        A pool that is not named is not wanted any more.
+        """
+        self._wanted = dict(wanted)
+
+    def return_wanted(self) -> bool:
+        """Give back what is wanted and not used; True if anything is. Nothing more may be sent on that."""
+        is_any = False
+        for pool, wanted in self._wanted.items():
+            count = min(wanted - self._returned.get(pool, 0), self.available(pool))
+            if count > 0:
+                self._returned[pool] = self._returned.get(pool, 0) + count
+                is_any = True
+        return is_any
+
+    @property
+    def returned(self) -> dict[str, int]:
+        """Counts for ``HeartbeatAcknowledged``: credits given back so far."""
+        return dict(self._returned)
+
     @property
     def pools(self) -> list[str]:
         """Pools with credit, sorted."""
         return sorted(pool for pool in self._granted if self.available(pool) > 0)
-
-
-class GrantLedger:
-    """Worker side: which of its slots are promised on one stream, by pool."""
-
-    def __init__(self, capacity: Mapping[str, int], occupied: Mapping[str, int] | None = None) -> None:
-        """Promise every slot of `capacity` but the `occupied` ones, where attempts of earlier streams run."""
-        self._capacity = dict(capacity)
-        self._occupied = {pool: (occupied or {}).get(pool, 0) for pool in capacity}
-        self._granted = {pool: max(0, slots - self._occupied[pool]) for pool, slots in capacity.items()}
-        self._received = dict.fromkeys(capacity, 0)
-
-    @property
-    def granted(self) -> dict[str, int]:
-        """Counts for ``Hello``, ``Heartbeat`` and ``Outcomes``."""
-        return dict(self._granted)
-
-    @property
-    def occupied(self) -> dict[str, int]:
-        """Slots taken, for the ledger of the next stream."""
-        return dict(self._occupied)
-
-    def outstanding(self, pool: str) -> int:
-        """Slots promised to the node for which no assignment has come."""
-        return self._granted.get(pool, 0) - self._received.get(pool, 0)
-
-    def receive(self, pool: str) -> bool:
-        """Take a promised slot for an assignment. False if none was promised: the attempt must be refused.
-
-        For an assignment that the worker already has, follow it by `release`: its slot was taken before, and
-        the node has spent a credit on it.
-        """
-        if self.outstanding(pool) <= 0:
-            return False
-        self._received[pool] += 1
-        self._occupied[pool] += 1
-        return True
-
-    def release(self, pool: str) -> bool:
-        """Promise a slot whose attempt has ended again. False, and nothing changed, if none is taken."""
-        if self._occupied.get(pool, 0) <= 0:
-            return False
-        self._occupied[pool] -= 1
-        # More may be occupied than there are slots when a worker restarts its pools smaller.
-        if self.outstanding(pool) + self._occupied[pool] < self._capacity[pool]:
-            self._granted[pool] += 1
-        return True
 
 
 class UnacknowledgedOutcomes:
@@ -119,8 +97,6 @@ class UnacknowledgedOutcomes:
 
     def __init__(self) -> None:
         self._pending: dict[str, Outcome] = {}
-        # Attempt ids still to be sent on this stream; a dict keeps their order.
-        self._unsent: dict[str, None] = {}
         self._size_bytes = 0
 
     def __len__(self) -> int:
@@ -136,37 +112,17 @@ class UnacknowledgedOutcomes:
         """All that is kept, oldest first."""
         return list(self._pending.values())
 
-    @property
-    def unsent_count(self) -> int:
-        """Outcomes that `take` would still return."""
-        return len(self._unsent)
+    def get(self, attempt_id: str) -> Outcome | None:
+        """The outcome of an attempt, if it is kept."""
+        return self._pending.get(attempt_id)
 
     def add(self, outcome: Outcome) -> bool:
-        """Keep `outcome` and queue it for sending. False if its attempt already has one: the first stands."""
+        """Keep `outcome`. False if its attempt already has one: the first stands."""
         if outcome.attempt_id in self._pending:
             return False
         self._pending[outcome.attempt_id] = outcome
-        self._unsent[outcome.attempt_id] = None
         self._size_bytes += outcome_bytes(outcome)
         return True
-
-    def take(self, *, count_max: int, bytes_max: int) -> list[Outcome]:
-        """The next outcomes to send on this stream, which then count as sent; one at least, if any."""
-        taken: list[Outcome] = []
-        taken_bytes = 0
-        for attempt_id in self._unsent:
-            outcome = self._pending[attempt_id]
-            taken_bytes += outcome_bytes(outcome)
-            if taken and (len(taken) >= count_max or taken_bytes > bytes_max):
-                break
-            taken.append(outcome)
-        for outcome in taken:
-            del self._unsent[outcome.attempt_id]
-        return taken
-
-    def resume(self) -> None:
-        """A new stream has begun: everything kept is to be sent again, in its old order."""
-        self._unsent = dict.fromkeys(self._pending)
 
     def acknowledge(self, attempt_ids: Iterable[str]) -> list[Outcome]:
         """Forget these outcomes and return those that were kept; unknown and repeated ids are ignored."""
@@ -174,10 +130,67 @@ class UnacknowledgedOutcomes:
         for attempt_id in attempt_ids:
             outcome = self._pending.pop(attempt_id, None)
             if outcome is not None:
-                self._unsent.pop(attempt_id, None)
                 self._size_bytes -= outcome_bytes(outcome)
                 forgotten.append(outcome)
         return forgotten
+
+
+class OutcomeQueue:
+    """Worker side: which of the unacknowledged outcomes one stream has yet to carry, and which it has."""
+
+    def __init__(self, kept: UnacknowledgedOutcomes) -> None:
+        self._kept = kept
+        # Attempt ids; dicts keep their order.
+        self._unsent: dict[str, None] = {}
+        self._sent: dict[str, None] = {}
+
+    @property
+    def unsent_count(self) -> int:
+        """Outcomes that `take` would still return, if none has been acknowledged meanwhile."""
+        return len(self._unsent)
+
+    @property
+    def sent_count(self) -> int:
+        """Outcomes sent on this stream that nobody has answered."""
+        return len(self._sent)
+
+    def add(self, attempt_ids: Iterable[str]) -> None:
+        """Send these, in this order, after what waits already, but for those whose answer is awaited."""
+        for attempt_id in attempt_ids:
+            if attempt_id not in self._sent:
+                self._unsent.setdefault(attempt_id)
+
+    def take(self, *, count_max: int, bytes_max: int) -> list[Outcome]:
+        """The next outcomes to send, which then count as sent; one at least, if any."""
+        taken: list[Outcome] = []
+        taken_bytes = 0
+        gone: list[str] = []
+        for attempt_id in self._unsent:
+            outcome = self._kept.get(attempt_id)
+            if outcome is None:
+                gone.append(attempt_id)
+                continue
+            taken_bytes += outcome_bytes(outcome)
+            if taken and (len(taken) >= count_max or taken_bytes > bytes_max):
+                break
+            taken.append(outcome)
+        for attempt_id in gone:
+            del self._unsent[attempt_id]
+        for outcome in taken:
+            del self._unsent[outcome.attempt_id]
+            self._sent[outcome.attempt_id] = None
+        return taken
+
+    def answered(self, attempt_ids: Iterable[str]) -> None:
+        """These need not be sent here any more: somebody has them, or this node does not want them."""
+        for attempt_id in attempt_ids:
+            self._sent.pop(attempt_id, None)
+            self._unsent.pop(attempt_id, None)
+
+    def repeat(self) -> None:
+        """Something was dropped: everything that was sent here and not answered is sent again, first."""
+        self._unsent = {**self._sent, **self._unsent}
+        self._sent = {}
 
 
 #: More than the ids and numbers of an outcome take.

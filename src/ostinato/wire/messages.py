@@ -53,6 +53,10 @@ class Hello(msgspec.Struct, kw_only=True):
     granted: dict[str, int] = {}
     #: Earlier workers of the same machine that are gone with all of their processes, as their spools show.
     ended_workers: list[str] = []
+    #: Number of this stream among all of the worker's, rising from 1; 0: the worker does not count.
+    stream: int = 0
+    #: Other streams of the worker, to whatever node, that are not over: assignments may still come there.
+    open_streams: list[int] = []
 
 
 class Heartbeat(msgspec.Struct):
@@ -60,11 +64,26 @@ class Heartbeat(msgspec.Struct):
 
     `granted` counts, per pool, every slot that this node has ever been given on this stream: the node may
     have sent at most that many assignments. A slot that becomes free is granted again by raising the count.
+
+    `wanted` is how many credits of this stream the worker would like to have back, all together: the node
+    gives back as many as it has not used, and says so in ``HeartbeatAcknowledged.returned``.
     """
 
     sequence: int
     sent_boot_us: int
     granted: dict[str, int]
+    wanted: dict[str, int] = {}
+
+
+class Report(msgspec.Struct):
+    """What the worker has, between two greetings: the node has asked for it (`asks_report`).
+
+    `sequence` is the heartbeat whose acknowledgement asked. From then on the worker refuses what earlier
+    owners of the partitions listed there assign, so what is not reported never starts any more.
+    """
+
+    sequence: int
+    running: list[RunningReport]
 
 
 class Accepted(msgspec.Struct):
@@ -134,6 +153,8 @@ class Welcome(msgspec.Struct, kw_only=True):
     node_id: str
     worker_lease_us: int
     heartbeat_us: int
+    #: Addresses of all nodes, this one's among them; empty: it does not say.
+    nodes: list[str] = []
 
 
 class Rejected(msgspec.Struct):
@@ -141,6 +162,8 @@ class Rejected(msgspec.Struct):
 
     code: str
     message: str
+    #: Of the node that refuses, with the code ``ALREADY_CONNECTED``.
+    node_id: str = ""
 
 
 class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -182,6 +205,8 @@ class Assignment(msgspec.Struct, kw_only=True):
     shard_total: int = 1
     #: The lease of this partition is the attempt's.
     partition: int = 0
+    #: Of the partition when it was assigned; 0: the node does not say.
+    epoch: int = 0
 
 
 class Assignments(msgspec.Struct):
@@ -204,17 +229,34 @@ class Cancel(msgspec.Struct, frozen=True):
 
 
 class HeartbeatAcknowledged(msgspec.Struct):
-    """The node still believes that it owns `partitions`, and has processed the heartbeat."""
+    """The node still believes that it owns `partitions`, and has processed the heartbeat.
+
+    It may come again for the same heartbeat, when something else that it says has changed.
+    """
 
     sequence: int
     sent_boot_us: int
     partitions: list[int]
+    #: Addresses of all nodes, when they have changed; empty: no news.
+    nodes: list[str] = []
+    #: Credits given back on this stream so far, by pool.
+    returned: dict[str, int] = {}
+    #: Due work by pool that this worker could be given now, if the node had credits; absent: none.
+    demand: dict[str, int] = {}
+    #: The node has attempts of this worker from an earlier owner: it wants a ``Report``.
+    asks_report: bool = False
+    #: Epoch of each of `partitions`, in the same order; empty: the node does not say.
+    epochs: list[int] = []
 
 
 class OutcomesAcknowledged(msgspec.Struct):
-    """Committed or refused for good: the worker may forget them."""
+    """Committed or refused for good: the worker may forget `attempt_ids`.
+
+    `unowned` are of partitions that the node does not own: another node must be told.
+    """
 
     attempt_ids: list[str]
+    unowned: list[str] = []
 
 
 class Drain(msgspec.Struct):
@@ -228,7 +270,16 @@ class TreeEndedRecorded(msgspec.Struct):
 
 
 WorkerMessage: TypeAlias = (
-    Hello | Heartbeat | Accepted | Outcomes | Output | Progress | Draining | GuardianHello | TreeEnded
+    Hello
+    | Heartbeat
+    | Accepted
+    | Outcomes
+    | Output
+    | Progress
+    | Draining
+    | GuardianHello
+    | TreeEnded
+    | Report
 )
 NodeMessage: TypeAlias = (
     Welcome

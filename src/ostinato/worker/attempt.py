@@ -63,6 +63,7 @@ def outcome_of(attempt: RunningAttempt, finished: AttemptFinished) -> Outcome:
         instance_id=assignment.instance_id,
         attempt=assignment.attempt,
         attempt_id=assignment.attempt_id,
+        partition=assignment.partition,
         started_us=finished.started_us,
         finished_us=finished.finished_us,
     )
@@ -91,6 +92,7 @@ def refusal(assignment: Assignment, *, reason: str, now_us: int) -> Outcome:
         instance_id=assignment.instance_id,
         attempt=assignment.attempt,
         attempt_id=assignment.attempt_id,
+        partition=assignment.partition,
         started_us=None,
         finished_us=now_us,
         unstarted_reason=reason,

@@ -16,6 +16,7 @@ from ostinato.wire.messages import Assignment, Assignments, Cancel, Progress, Ru
 from ostinato.worker.attempt import RunningAttempt, kind_of, outcome_of, refusal
 from ostinato.worker.credits import Credits
 from ostinato.worker.deadlines import Deadline, DeadlineHeap, DeadlineKind
+from ostinato.worker.epochs import Epochs
 from ostinato.worker.executors.protocol import (
     AttemptBeat,
     AttemptFinished,
@@ -37,6 +38,7 @@ class Attempts:
         credits: Credits,
         outbox: Outbox,
         lease: LeaseGuard,
+        epochs: Epochs,
         executors: Sequence[Executor],
         on_deadline: Callable[[int], None],
     ) -> None:
@@ -44,9 +46,11 @@ class Attempts:
         self._credits = credits
         self._outbox = outbox
         self._lease = lease
+        self._epochs = epochs
         self._executors = {executor.kind: executor for executor in executors}
         self._on_deadline = on_deadline
-        self._specs: dict[tuple[TaskRef, int], TaskSpec] = {}
+        #: Task versions that each stream's node has told.
+        self._specs: dict[int, dict[tuple[TaskRef, int], TaskSpec]] = {}
         self._running: dict[str, RunningAttempt] = {}
         #: Running attempts that depend on a lease, by partition.
         self._strict: dict[int, dict[str, RunningAttempt]] = {}
@@ -62,42 +66,44 @@ class Attempts:
     # ── what the node says ────────────────────────────────────────────────────────────────────────────
 
     def reports(self) -> list[RunningReport]:
-        """What a new stream begins with: what runs, and what ended without an acknowledgement."""
+        """What a new stream begins with: all that runs, and what ended without an acknowledgement."""
         ended = [RunningReport(o.instance_id, o.attempt, o.attempt_id) for o in self._outbox.unacknowledged]
         return ended + [attempt.report for attempt in self._running.values()]
 
-    def begin_stream(self) -> None:
-        """Task versions are told anew on every stream."""
-        self._specs.clear()
+    def end_stream(self, stream: int) -> None:
+        """Task versions are told anew on every stream. Idempotent."""
+        self._specs.pop(stream, None)
 
-    def learn(self, specs: Sequence[TaskSpec]) -> None:
-        """Task versions that later assignments use."""
-        self._specs.update(((spec.ref, spec.version), spec) for spec in specs)
+    def learn(self, stream: int, specs: Sequence[TaskSpec]) -> None:
+        """Task versions that later assignments of a stream use."""
+        known = self._specs.setdefault(stream, {})
+        known.update(((spec.ref, spec.version), spec) for spec in specs)
 
     def refuse_new(self, reason: str) -> None:
         """Refuse every assignment from now on, unstarted."""
         self._refusal_reason = reason
         self._credits.stop_granting()
 
-    def assign(self, message: Assignments) -> None:
+    def assign(self, stream: int, message: Assignments) -> None:
         """Start or refuse attempts; a repeated assignment changes nothing."""
-        self._outbox.accept([assignment.attempt_id for assignment in message.items])
+        self._outbox.accept(stream, [assignment.attempt_id for assignment in message.items])
         starts: dict[str, list[AttemptStart]] = {}
         refused: list[Outcome] = []
         extended: set[int] = set()
         boot_us, wall_us = self._clock.boot_us(), self._clock.wall_us()
-        stale = not self._lease.covers(message.heartbeat_sequence, boot_us)
+        specs = self._specs.get(stream, {})
+        stale = not self._lease.covers(stream, message.heartbeat_sequence, boot_us)
         for assignment in message.items:
             attempt_id = assignment.attempt_id
             if attempt_id in self._running or self._outbox.holds(attempt_id):
-                self._take_repeated(assignment)
+                self._take_repeated(stream, specs.get((assignment.ref, assignment.version)))
                 continue
-            spec = self._specs.get((assignment.ref, assignment.version))
-            reason = self._reason_to_refuse(assignment, spec, stale=stale)
+            spec = specs.get((assignment.ref, assignment.version))
+            reason = self._reason_to_refuse(stream, assignment, spec, stale=stale)
             if reason or spec is None:
                 refused.append(refusal(assignment, reason=reason, now_us=wall_us))
                 continue
-            if self._lease.assigned(assignment.partition, message.heartbeat_sequence):
+            if self._lease.assigned(stream, assignment.partition, message.heartbeat_sequence):
                 extended.add(assignment.partition)
             start = self._take(assignment, spec, wall_us=wall_us)
             starts.setdefault(kind_of(spec.executor), []).append(start)
@@ -128,27 +134,31 @@ class Attempts:
                 self._on_deadline(stop_us)
         return start
 
-    def _reason_to_refuse(self, assignment: Assignment, spec: TaskSpec | None, *, stale: bool) -> str:
+    def _reason_to_refuse(
+        self, stream: int, assignment: Assignment, spec: TaskSpec | None, *, stale: bool
+    ) -> str:
         """Why an assignment is not started; empty, and a slot taken, if it is."""
         if spec is None:
             return f"the worker was not told of version {assignment.version} of {assignment.ref}"
         kind, pool = kind_of(spec.executor), pool_of(spec.executor, spec.isolation)
         # Taken first: what arrives has used up a grant, and giving it back grants it again.
-        if not self._credits.take(pool):
+        if not self._credits.take(stream, pool):
             return f"the worker has no free slot in its {pool} pool"
         reason = self._refusal_reason or self._credits.pause_reason
         if not reason and kind not in self._executors:
             reason = f"the worker has no executor for {kind} tasks"
+        is_current = self._epochs.hear(assignment.partition, assignment.epoch)
         if not reason and stale:
             reason = "its lease was over when it arrived"
+        if not reason and not is_current:
+            reason = "its partition had another owner when it arrived"
         if reason:
             self._credits.give_back(pool)
         return reason
 
-    def _take_repeated(self, assignment: Assignment) -> None:
+    def _take_repeated(self, stream: int, spec: TaskSpec | None) -> None:
         """The node has spent a credit on what is here already."""
-        spec = self._specs.get((assignment.ref, assignment.version))
-        if spec is not None and self._credits.take(pool_of(spec.executor, spec.isolation)):
+        if spec is not None and self._credits.take(stream, pool_of(spec.executor, spec.isolation)):
             self._credits.give_back(pool_of(spec.executor, spec.isolation))
 
     def cancel(self, message: Cancel) -> None:
@@ -278,7 +288,11 @@ class Attempts:
 
     def output(self, chunks: Sequence[OutputChunk]) -> None:
         """Pass on what attempts wrote."""
-        self._outbox.add_output(chunks)
+        self._outbox.add_output(chunks, partition_of=self._partition_of)
+
+    def _partition_of(self, attempt_id: str) -> int | None:
+        attempt = self._running.get(attempt_id)
+        return None if attempt is None else attempt.assignment.partition
 
     def beat(self, events: Sequence[AttemptBeat]) -> None:
         """Attempts live; what they say of their progress is passed on."""
@@ -295,5 +309,6 @@ class Attempts:
                         attempt_id=event.attempt_id,
                         fraction=event.fraction,
                         text=event.text,
-                    )
+                    ),
+                    partition=attempt.assignment.partition,
                 )

@@ -18,7 +18,8 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of one worker. `validate` raises ``INVALID_SETTING``, or as names and labels do (C157).
 
     `app` names what declares the tasks, ``module:attr`` or ``path.py[:attr]``, several separated by commas;
-    None for a worker that runs shell and http tasks only. `capacity` gives the slots of each pool.
+    None for a worker that runs shell and http tasks only. `scheduler` is the address of a node, or of
+    several, separated by commas; each tells of all others. `capacity` gives the slots of each pool.
     `drain_timeout_us` bounds a drain as a whole: what still runs when a tenth of it is left is ended and
     handed back.
     """
@@ -30,9 +31,16 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
     labels: dict[str, str] = msgspec.field(default_factory=dict)
     app: str | None = None
     token: str = ""
+    #: There is a token and no TLS: only nodes of this machine may see it.
+    is_token_open: bool = False
     drain_timeout_us: int = 25 * SECOND
     #: Longest wait for a connection and for the answer to ``Hello``.
     connect_timeout_us: int = 5 * SECOND
+
+    @property
+    def addresses(self) -> list[str]:
+        """The addresses of nodes that are given, each once."""
+        return list(dict.fromkeys(part.strip() for part in self.scheduler.split(",") if part.strip()))
 
     def validate(self) -> WorkerConfig:
         """The same configuration, once it has been found usable."""
@@ -43,7 +51,7 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
         for name, value in self.labels.items():
             validate_name(name, field="labels")
             validate_label_value(value, field=f"labels.{name}")
-        if not self.scheduler:
+        if not self.addresses:
             raise UserError(
                 "INVALID_SETTING", "no scheduler is given", field="scheduler", hint="such as 127.0.0.1:8641"
             )

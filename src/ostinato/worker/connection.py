@@ -1,18 +1,17 @@
-"""The worker's stream to its node: opened, greeted, kept, and opened again for as long as the worker lives.
+"""The worker's stream to one address: opened, greeted, kept, and opened again for as long as it is known.
 
 What runs does not notice that a stream was lost. The next ``Hello`` reports it, unacknowledged outcomes go
-first, and the node adopts what it finds (design section 3, Leases).
+first, and the node adopts what it finds (design section 3, Leases). Streams to several nodes know nothing of
+each other's pace: each has its own mail, heartbeats and back-off.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
 from contextlib import suppress
-from random import Random
+from typing import TYPE_CHECKING
 
-from ostinato.clock import Clock
 from ostinato.core.instants import MILLISECOND, MINUTE, SECOND
 from ostinato.errors import CODES, EXIT_BAD_INPUT, UnavailableError, UserError
 from ostinato.wire.messages import (
@@ -26,19 +25,17 @@ from ostinato.wire.messages import (
     NodeMessage,
     OutcomesAcknowledged,
     Rejected,
+    Report,
     Specs,
     Welcome,
 )
-from ostinato.wire.protocol import WorkerStream, WorkerTransport
-from ostinato.worker.attempts import Attempts
-from ostinato.worker.config import WorkerConfig
-from ostinato.worker.credits import Credits
-from ostinato.worker.known_tasks import KnownTasks
-from ostinato.worker.lease_guard import LeaseGuard
-from ostinato.worker.outbox import Outbox
+from ostinato.wire.protocol import WorkerStream
+from ostinato.worker.mail import Mail
 from ostinato.worker.sending import send_what_fits
-from ostinato.worker.spool import Spool
-from ostinato.worker.waiting import within
+from ostinato.worker.waiting import Alarm, within
+
+if TYPE_CHECKING:
+    from ostinato.worker.links import LinkParts, Links
 
 _log = logging.getLogger("ostinato.worker")
 
@@ -47,71 +44,83 @@ BACKOFF_US_MIN = 100 * MILLISECOND
 BACKOFF_US_MAX = 5 * SECOND
 #: A scheduler that stays away is a warning at first, and then once in this time.
 UNREACHABLE_TOLD_US = MINUTE
+#: How long an address rests whose node another stream has reached; that may change unnoticed.
+SAME_NODE_US = MINUTE
+
+
+class SameNodeError(Exception):
+    """Another stream has reached the same node, which is named."""
+
+    def __init__(self, node_id: str) -> None:
+        super().__init__(f"another stream has reached node {node_id}")
+        self.node_id = node_id
 
 
 class Connection:
-    """Keeps one stream to the configured address. `on_drain` is called when the node asks for a drain.
+    """Keeps one stream to an address."""
 
-    `is_connected` is set while a node serves the stream.
-    """
-
-    def __init__(
-        self,
-        config: WorkerConfig,
-        *,
-        worker_id: str,
-        clock: Clock,
-        transport: WorkerTransport,
-        rng: Random,
-        attempts: Attempts,
-        outbox: Outbox,
-        credits: Credits,
-        lease: LeaseGuard,
-        known: KnownTasks,
-        executors: Sequence[str],
-        on_drain: Callable[[str], None],
-        is_connected: asyncio.Event,
-        on_leases_moved: Callable[[], None],
-        spool: Spool | None = None,
-    ) -> None:
-        self._config = config
-        self._worker_id = worker_id
-        self._clock = clock
-        self._transport = transport
-        self._rng = rng
-        self._attempts = attempts
-        self._outbox = outbox
-        self._credits = credits
-        self._lease = lease
-        self._known = known
-        self._executors = list(executors)
-        self._on_drain = on_drain
-        self._sequence = 0
+    def __init__(self, address: str, parts: LinkParts, links: Links) -> None:
+        self.address = address
+        self._parts = parts
+        self._links = links
+        self._clock = parts.clock
+        self._attempts = parts.attempts
+        self._outbox = parts.outbox
+        self._credits = parts.credits
+        self._lease = parts.lease
+        #: Number of the present stream, and the node that serves it; 0 and empty if there is none.
+        self._stream = 0
+        self._node_id = ""
+        self._mail: Mail | None = None
+        self._alarm = Alarm(parts.clock)
+        self._is_hastened = False
+        #: Another stream has reached this one's node.
+        self._is_given_up = asyncio.Event()
         #: When a heartbeat of this stream was last acknowledged, or the stream welcomed (boot time).
         self._heard_us = 0
         self._failures = 0
-        self._was_welcome = False
         self._unreachable_told_us: int | None = None
-        self._is_connected = is_connected
-        self._on_leases_moved = on_leases_moved
-        self._spool = spool
 
     async def run(self) -> None:
-        """Connect for ever. Raises what the first node says if it refuses the worker for good."""
+        """Connect for ever. Raises what the node says that refuses for good, if none has welcomed yet."""
         while True:
+            same_node_id = ""
             try:
                 await self._one_stream()
+            except SameNodeError as error:
+                same_node_id = error.node_id
             except (UnavailableError, TimeoutError) as error:
                 self._tell_failure(str(error))
             finally:
-                self._is_connected.clear()
+                self._leave()
+            if same_node_id:
+                _log.debug("scheduler_known", extra={"address": self.address, "node_id": same_node_id})
+                with suppress(TimeoutError):
+                    resting = self._links.until_node_leaves(same_node_id)
+                    await within(self._clock, resting, limit_us=SAME_NODE_US)
             await self._clock.sleep_until_us(self._clock.boot_us() + self._backoff_us())
 
+    def give_up(self) -> None:
+        """End the present stream: another one has reached its node."""
+        self._is_given_up.set()
+
+    def _leave(self) -> None:
+        stream, self._stream = self._stream, 0
+        node_id, self._node_id = self._node_id, ""
+        self._mail = None
+        self._is_given_up.clear()
+        self._links.end_stream(stream)
+        self._links.left(self, node_id)
+        self._outbox.close(stream)
+        self._attempts.end_stream(stream)
+        self._lease.end_stream(stream)
+        self._credits.close(stream)
+
     def _tell_failure(self, reason: str) -> None:
-        told = {"address": self._config.scheduler, "reason": reason}
-        if self._is_connected.is_set():
+        told = {"address": self.address, "reason": reason}
+        if self._node_id:
             self._unreachable_told_us = None
-            _log.warning("scheduler_lost", extra=told)
+            _log.warning("scheduler_lost", extra={**told, "node_id": self._node_id})
             return
         now_us = self._clock.boot_us()
         last_us = self._unreachable_told_us
@@ -127,27 +136,28 @@ class Connection:
         cap_us = BACKOFF_US_MAX if lease_us is None else min(BACKOFF_US_MAX, lease_us // 6)
         pause_us = min(cap_us, BACKOFF_US_MIN << min(self._failures, 20))
         self._failures += 1
-        return round(pause_us * self._rng.uniform(0.5, 1.0))
+        return round(pause_us * self._parts.rng.uniform(0.5, 1.0))
 
     async def _one_stream(self) -> None:
-        limit_us = self._config.connect_timeout_us
-        if self._spool is not None:
+        limit_us = self._parts.config.connect_timeout_us
+        spool = self._parts.spool
+        if spool is not None:
             # So that what workers that are gone have left is in this stream's first report; a slow disk is
             # no reason to stay away.
             with suppress(TimeoutError):
-                await within(self._clock, self._spool.take_over(), limit_us=limit_us)
-        stream = await within(self._clock, self._transport.connect(self._config.scheduler), limit_us=limit_us)
+                await within(self._clock, spool.take_over(), limit_us=limit_us)
+        connecting = self._parts.transport.connect(self.address)
+        stream = await within(self._clock, connecting, limit_us=limit_us)
         try:
             welcome, early = await within(self._clock, self._greet(stream), limit_us=limit_us)
             self._failures = 0
-            self._was_welcome = True
             self._heard_us = self._clock.boot_us()
-            self._outbox.begin_stream()
-            self._is_connected.set()
-            _log.info(
-                "scheduler_found", extra={"address": self._config.scheduler, "node_id": welcome.node_id}
-            )
-            await self._serve(stream, early, heartbeat_us=welcome.heartbeat_us)
+            self._node_id = welcome.node_id
+            self._mail = self._outbox.open(self._stream, lambda: self._credits.granted(self._stream))
+            self._links.welcomed(self, welcome.node_id, welcome.nodes)
+            self._credits.welcomed(self._stream)
+            _log.info("scheduler_found", extra={"address": self.address, "node_id": welcome.node_id})
+            await self._serve(stream, self._mail, early, heartbeat_us=welcome.heartbeat_us)
         finally:
             await stream.close()
 
@@ -177,37 +187,54 @@ class Connection:
                     f"the {newer} is newer, update the other",
                 )
             )
-        self._lease.welcome(worker_lease_us=message.worker_lease_us, hello_sent_us=hello_sent_us)
+        self._lease.welcome(
+            self._stream, worker_lease_us=message.worker_lease_us, hello_sent_us=hello_sent_us
+        )
 
     def _hello(self) -> Hello:
-        config, known = self._config, self._known
-        self._credits.begin_stream()
-        self._attempts.begin_stream()
+        config, known, spool = self._parts.config, self._parts.known, self._parts.spool
+        self._stream, open_streams = self._links.begin_stream()
+        granted = self._credits.open(
+            self._stream, on_granted=self._grants_changed, on_wanted=self._hasten_heartbeat
+        )
         return Hello(
             protocol=PROTOCOL_VERSION,
-            worker_id=self._worker_id,
+            worker_id=self._parts.worker_id,
             worker_name=config.worker_name,
             token=config.token,
             labels=config.labels,
             capacity=config.capacity,
             tasks=known.tasks,
-            executors=self._executors,
+            executors=list(self._parts.executors),
             running=self._attempts.reports(),
             problems=known.problems,
-            declarations=[] if self._was_welcome else known.declarations,
-            granted=self._credits.granted(),
-            ended_workers=[] if self._spool is None else self._spool.ended_workers,
+            declarations=known.declarations if self._links.declares(self) else [],
+            granted=granted,
+            ended_workers=[] if spool is None else spool.ended_workers,
+            stream=self._stream,
+            open_streams=open_streams,
         )
 
+    def _grants_changed(self) -> None:
+        if self._mail is not None:
+            self._mail.grants_changed()
+
+    def _hasten_heartbeat(self) -> None:
+        """What is wanted back is said by a heartbeat: one that need not wait for its time."""
+        self._is_hastened = True
+        self._alarm.at_latest(self._clock.boot_us())
+
     def _rejection(self, message: Rejected) -> Exception:
+        if message.code == "ALREADY_CONNECTED":
+            return SameNodeError(message.node_id)
         entry = CODES.get(message.code)
-        if entry is not None and entry.exit_code == EXIT_BAD_INPUT and not self._was_welcome:
-            return UserError(message.code, message.message, subject=self._config.scheduler)
+        if entry is not None and entry.exit_code == EXIT_BAD_INPUT and not self._links.was_welcome:
+            return UserError(message.code, message.message, subject=self.address)
         # A worker that has been welcome once has attempts to keep: it waits until it is again.
         return UnavailableError(
             "SCHEDULER_UNREACHABLE",
             f"the scheduler refused the worker: {message.message}",
-            subject=self._config.scheduler,
+            subject=self.address,
         )
 
     async def _silence_loop(self) -> None:
@@ -223,15 +250,22 @@ class Connection:
         raise UnavailableError(
             "CONNECTION_CLOSED",
             f"no heartbeat was acknowledged for {limit_us / SECOND:g} s",
-            subject=self._config.scheduler,
+            subject=self.address,
         )
 
-    async def _serve(self, stream: WorkerStream, early: list[NodeMessage], *, heartbeat_us: int) -> None:
+    async def _given_up(self) -> None:
+        await self._is_given_up.wait()
+        raise SameNodeError(self._node_id)
+
+    async def _serve(
+        self, stream: WorkerStream, mail: Mail, early: list[NodeMessage], *, heartbeat_us: int
+    ) -> None:
         loops = [
             asyncio.create_task(self._receive_loop(stream, early)),
-            asyncio.create_task(self._send_loop(stream)),
-            asyncio.create_task(self._heartbeat_loop(stream, heartbeat_us)),
+            asyncio.create_task(_send_loop(stream, mail)),
+            asyncio.create_task(self._heartbeat_loop(stream, mail, heartbeat_us)),
             asyncio.create_task(self._silence_loop()),
+            asyncio.create_task(self._given_up()),
         ]
         try:
             await asyncio.wait(loops, return_when=asyncio.FIRST_COMPLETED)
@@ -251,34 +285,53 @@ class Connection:
             messages = await stream.receive()
 
     def _on_message(self, message: NodeMessage) -> None:
+        stream = self._stream
         if isinstance(message, Assignments):
-            self._attempts.assign(message)
+            self._attempts.assign(stream, message)
         elif isinstance(message, OutcomesAcknowledged):
-            self._outbox.acknowledge(message.attempt_ids)
+            self._outbox.acknowledge(stream, message.attempt_ids, unowned=message.unowned)
         elif isinstance(message, Specs):
-            self._attempts.learn(message.items)
+            self._attempts.learn(stream, message.items)
         elif isinstance(message, HeartbeatAcknowledged):
-            self._heard_us = self._clock.boot_us()
-            self._lease.acknowledged(message.sent_boot_us, message.partitions)
-            self._attempts.lease_extended(message.partitions)
-            self._on_leases_moved()
+            self._heartbeat_acknowledged(message)
         elif isinstance(message, Cancel):
             self._attempts.cancel(message)
         elif isinstance(message, Drain):
-            self._on_drain(message.reason)
+            self._parts.on_drain(message.reason)
 
-    async def _send_loop(self, stream: WorkerStream) -> None:
-        while True:
-            await self._outbox.has_mail.wait()
-            messages = self._outbox.take()
-            if messages:
-                await send_what_fits(stream, messages)
+    def _heartbeat_acknowledged(self, message: HeartbeatAcknowledged) -> None:
+        stream = self._stream
+        self._heard_us = self._clock.boot_us()
+        partitions = self._parts.epochs.current(message.partitions, message.epochs)
+        self._lease.acknowledged(stream, message.sequence, partitions)
+        self._attempts.lease_extended(partitions)
+        self._parts.on_leases_moved()
+        self._outbox.owned(stream, partitions)
+        self._credits.heard(stream, returned=message.returned, demand=message.demand)
+        if message.nodes:
+            self._links.told(self, message.nodes)
+        if message.asks_report and self._mail is not None:
+            self._mail.report(Report(message.sequence, self._attempts.reports()))
 
-    async def _heartbeat_loop(self, stream: WorkerStream, heartbeat_us: int) -> None:
+    async def _heartbeat_loop(self, stream: WorkerStream, mail: Mail, heartbeat_us: int) -> None:
+        next_us = self._clock.boot_us()
         while True:
+            self._is_hastened = False
             now_us = self._clock.boot_us()
-            self._outbox.count_heartbeat()
-            self._sequence += 1
-            self._lease.sent(self._sequence, now_us)
-            await stream.send([Heartbeat(self._sequence, now_us, self._credits.granted())])
-            await self._clock.sleep_until_us(now_us + heartbeat_us)
+            if now_us >= next_us:
+                mail.count_heartbeat()
+                next_us = now_us + heartbeat_us
+            sequence = self._links.next_sequence()
+            self._lease.sent(self._stream, sequence, now_us)
+            granted, wanted = self._credits.granted(self._stream), self._credits.wanted(self._stream)
+            await stream.send([Heartbeat(sequence, now_us, granted, wanted)])
+            while not self._is_hastened and self._clock.boot_us() < next_us:
+                await self._alarm.wait(next_us)
+
+
+async def _send_loop(stream: WorkerStream, mail: Mail) -> None:
+    while True:
+        await mail.has_mail.wait()
+        messages = mail.take()
+        if messages:
+            await send_what_fits(stream, messages)

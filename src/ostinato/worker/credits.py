@@ -1,60 +1,186 @@
-"""The worker's slots over all of its streams: one ledger of grants per stream.
+"""The worker's slots, shared out among the nodes that it has streams to.
 
-Grants are frozen by a drain for good, and while the worker cannot keep results safe.
+The first node gets all of them, so that one node alone can use the whole worker. From then on
+
+* a slot that is free goes to a node that says it has due work (*demand*), else to the one with the fewest,
+* while some node has demand, the others are asked to give their unused credits back,
+* while none has, a node with less than an even share gets it from those with more. What nobody is short of
+  stays where it is, so an idle cluster moves nothing.
+
+Nothing is promised while granting rests: for good after a drain began, and while results cannot be kept safe.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
-from ostinato.wire.ledgers import GrantLedger
+from ostinato.wire.slot_ledger import SlotLedger
+
+
+class _Link:
+    """What is known of one stream's node."""
+
+    def __init__(self, on_granted: Callable[[], None], on_wanted: Callable[[], None]) -> None:
+        self.on_granted = on_granted
+        self.on_wanted = on_wanted
+        self.is_welcome = False
+        #: What the node could do with more credits, less what it was promised since it said so.
+        self.demand: dict[str, int] = {}
+        #: When it was last promised a slot: the smallest comes first among equals.
+        self.turn = 0
 
 
 class Credits:
-    """Grants of the present stream; what attempts of earlier streams occupy is not granted."""
+    """Promises of slots over all streams; what attempts occupy is promised to nobody."""
 
     def __init__(self, capacity: Mapping[str, int]) -> None:
-        self._capacity = dict(capacity)
-        self._ledger = GrantLedger(capacity)
-        self._frozen: dict[str, int] | None = None
+        self._ledger = SlotLedger(capacity)
+        self._links: dict[int, _Link] = {}
+        self._turn = 0
         self._is_stopped = False
         #: Why nothing is granted for now; empty while grants are given.
         self.pause_reason = ""
 
-    def begin_stream(self) -> None:
-        """A new stream begins: every slot that is not occupied is granted on it, or none if frozen."""
-        self._ledger = GrantLedger(self._capacity, self._ledger.occupied)
-        if self._frozen is not None:
-            self._frozen = dict.fromkeys(self._capacity, 0)
+    # ── streams ───────────────────────────────────────────────────────────────────────────────────────
 
-    def take(self, pool: str) -> bool:
-        """Occupy a granted slot for an assignment; False if none was granted."""
-        return self._ledger.receive(pool)
+    def open(
+        self, stream: int, *, on_granted: Callable[[], None], on_wanted: Callable[[], None]
+    ) -> dict[str, int]:
+        """A stream is about to be greeted; returns what the greeting grants: all that is free on the first.
+
+        `on_granted` is called when the stream's node is to hear of new grants, `on_wanted` when it should
+        soon hear what is wanted back.
+        """
+        self._ledger.open(stream)
+        self._links[stream] = _Link(on_granted, on_wanted)
+        if len(self._links) == 1 and not self._rests:
+            for pool in self._ledger.pools:
+                self._ledger.promise(stream, pool, self._ledger.free(pool))
+        return self._ledger.granted(stream)
+
+    def welcomed(self, stream: int) -> None:
+        """The stream's node may be given its share."""
+        self._links[stream].is_welcome = True
+        self._share_free()
+        self._ask_back(is_urgent=True)
+
+    def close(self, stream: int) -> None:
+        """The stream is over: what was promised there goes to others. Idempotent."""
+        self._links.pop(stream, None)
+        self._ledger.close(stream)
+        self._share_free()
+
+    def granted(self, stream: int) -> dict[str, int]:
+        """Cumulative grants on a stream."""
+        return self._ledger.granted(stream)
+
+    def wanted(self, stream: int) -> dict[str, int]:
+        """What the stream's node is asked to have given back, for a heartbeat that leaves now."""
+        self._ask_back(is_urgent=False)
+        return self._ledger.wanted(stream)
+
+    def heard(self, stream: int, *, returned: Mapping[str, int], demand: Mapping[str, int]) -> None:
+        """A node has said what it gave back and what it could do with more."""
+        link = self._links.get(stream)
+        if link is None:
+            return
+        is_new = dict(demand) != link.demand
+        link.demand = dict(demand)
+        if self._ledger.returned(stream, returned) or is_new:
+            self._share_free()
+            self._ask_back(is_urgent=True)
+
+    # ── slots ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def take(self, stream: int, pool: str) -> bool:
+        """Occupy a promised slot for an assignment that came on a stream; False if none was promised."""
+        return self._ledger.take(stream, pool)
 
     def give_back(self, pool: str) -> None:
         """A slot is free again."""
         self._ledger.release(pool)
+        self._share(pool)
 
     def stop_granting(self) -> None:
         """Grant nothing more; what was granted before may still arrive."""
         self._is_stopped = True
-        self._freeze()
 
     def pause_granting(self, reason: str) -> None:
         """Grant nothing more until `resume_granting`; what was granted before may still arrive."""
         self.pause_reason = reason
-        self._freeze()
 
     def resume_granting(self) -> None:
         """Grant what has become free meanwhile, unless granting was stopped; idempotent."""
         self.pause_reason = ""
-        if not self._is_stopped:
-            self._frozen = None
+        self._share_free()
 
-    def _freeze(self) -> None:
-        if self._frozen is None:
-            self._frozen = self._ledger.granted
+    # ── sharing ───────────────────────────────────────────────────────────────────────────────────────
 
-    def granted(self) -> dict[str, int]:
-        """Cumulative grants on this stream."""
-        return self._ledger.granted if self._frozen is None else dict(self._frozen)
+    @property
+    def _rests(self) -> bool:
+        return self._is_stopped or bool(self.pause_reason)
+
+    def _share_free(self) -> None:
+        for pool in self._ledger.pools:
+            self._share(pool)
+
+    def _share(self, pool: str) -> None:
+        """Promise every free slot of a pool to somebody who is welcome, or was greeted and is alone."""
+        if self._rests:
+            return
+        for _ in range(self._ledger.free(pool)):
+            stream = self._neediest(pool)
+            if stream is None:
+                return
+            link = self._links[stream]
+            self._turn += 1
+            link.turn = self._turn
+            if link.demand.get(pool, 0) > 0:
+                link.demand[pool] -= 1
+            self._ledger.promise(stream, pool, 1)
+            link.on_granted()
+
+    def _neediest(self, pool: str) -> int | None:
+        streams = [stream for stream, link in self._links.items() if link.is_welcome or len(self._links) == 1]
+        return min(
+            streams,
+            key=lambda stream: (
+                self._links[stream].demand.get(pool, 0) <= 0,
+                self._ledger.outstanding(stream, pool),
+                self._links[stream].turn,
+            ),
+            default=None,
+        )
+
+    def _ask_back(self, *, is_urgent: bool) -> None:
+        """Work out what each node is asked to give back; `is_urgent`: who is asked for more hears now."""
+        hasten: set[int] = set()
+        welcome = {stream: link for stream, link in self._links.items() if link.is_welcome}
+        for pool in self._ledger.pools:
+            unused = {stream: self._ledger.outstanding(stream, pool) for stream in welcome}
+            demand = {stream: max(0, link.demand.get(pool, 0)) for stream, link in welcome.items()}
+            for stream, count in _asked_back(unused, {} if self._rests else demand).items():
+                if self._ledger.want(stream, pool, 0 if self._rests else count):
+                    hasten.add(stream)
+        if is_urgent:
+            for stream in hasten:
+                self._links[stream].on_wanted()
+
+
+def _asked_back(unused: Mapping[int, int], demand: Mapping[int, int]) -> dict[int, int]:
+    """How many of its unused credits each stream's node is asked for, given what each could do with."""
+    if not unused:
+        return {}
+    if any(demand.values()):
+        needed = sum(demand.values())
+        spare = {stream: 0 if demand.get(stream) else count for stream, count in unused.items()}
+    else:
+        share = sum(unused.values()) // len(unused)
+        needed = sum(max(0, share - count) for count in unused.values())
+        spare = {stream: max(0, count - share) for stream, count in unused.items()}
+    asked: dict[int, int] = {}
+    # From the richest first, so that few nodes are bothered.
+    for stream in sorted(spare, key=lambda stream: -spare[stream]):
+        asked[stream] = min(spare[stream], needed)
+        needed -= asked[stream]
+    return asked

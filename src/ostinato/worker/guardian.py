@@ -23,6 +23,7 @@ from ostinato.worker.guardian_messages import (
     Farewell,
     Lease,
     Mark,
+    Nodes,
     ReportTarget,
     Spawn,
 )
@@ -63,6 +64,7 @@ class Guardian:
         self._process: GuardianProcess | None = None
         self._watching: asyncio.Task[None] | None = None
         self._lease: Lease | None = None
+        self._nodes: Nodes | None = None
         self._is_closed = False
         self._has_process = asyncio.Event()
         #: Starts of a guardian; for tests and logs.
@@ -136,11 +138,17 @@ class Guardian:
         if self._process is not None:
             self._process.send(Mark(pid, lease_ends_us))
 
-    def lease(self, heartbeat_sequence: int, *, worker_lease_us: int) -> None:
-        """Say which heartbeat is the newest that a lease rests on."""
-        self._lease = Lease(heartbeat_sequence, worker_lease_us)
+    def lease(self, heartbeat_sequence: int, *, worker_lease_us: int, last_end_us: int) -> None:
+        """Say which heartbeat is the newest that a lease rests on, and when the last one ends (boot time)."""
+        self._lease = Lease(heartbeat_sequence, worker_lease_us, last_end_us)
         if self._process is not None:
             self._process.send(self._lease)
+
+    def nodes(self, addresses: Sequence[str]) -> None:
+        """Say where the nodes are to whom it may have to report."""
+        self._nodes = Nodes(list(addresses))
+        if self._process is not None:
+            self._process.send(self._nodes)
 
     async def close(self) -> None:
         """End the guardian with everything that it still has; idempotent."""
@@ -160,8 +168,9 @@ class Guardian:
         process = GuardianProcess(self._configure, lock_descriptor=self._lock_descriptor)
         self.start_count += 1
         self._has_process.set()
-        if self._lease is not None:
-            process.send(self._lease)
+        for message in (self._lease, self._nodes):
+            if message is not None:
+                process.send(message)
         return process
 
     async def _watch(self) -> None:

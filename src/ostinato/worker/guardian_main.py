@@ -32,6 +32,7 @@ from ostinato.worker.guardian_messages import (
     Lease,
     LeaseEnded,
     Mark,
+    Nodes,
     NotSpawned,
     Ping,
     Pong,
@@ -98,6 +99,8 @@ class Guardian:
         self._reporters: list[subprocess.Popen[bytes]] = []
         self._configured = Configure(0)
         self._lease = Lease(0, 0)
+        #: Processes were killed because of their lease, and the supervisor has not moved a lease since.
+        self._owes_report = False
         self._is_over = False
         self._wake_read, wake_write = os.pipe()
         for end in (self._wake_read, wake_write):
@@ -153,11 +156,18 @@ class Guardian:
         elif isinstance(message, Release):
             self._release(message.pid)
         elif isinstance(message, Lease):
+            if message.heartbeat_sequence != self._lease.heartbeat_sequence:
+                # It goes on, and tells by itself what has ended.
+                self._owes_report = False
             self._lease = message
         elif isinstance(message, Ping):
             self._send(Pong(message.number))
         elif isinstance(message, Farewell):
             self._end_all(is_expected=True)
+        elif isinstance(message, Nodes):
+            report = self._configured.report
+            if report is not None and report.addresses:
+                report.addresses = message.addresses
         else:
             self._configured = message
 
@@ -242,6 +252,8 @@ class Guardian:
 
     def _wait_ms(self) -> int | None:
         ends = [root.lease_ends_us for root in self._roots.values() if root.lease_ends_us is not None]
+        if self._owes_report:
+            ends.append(self._lease.last_end_us)
         if not ends:
             return None
         left_ms = (min(ends) - KILL_MARGIN_US - self._boot_us()) // 1000 + 1
@@ -258,8 +270,17 @@ class Guardian:
         over = [
             root for root in self._roots.values() if self._is_lease_over(root.lease_ends_us, KILL_MARGIN_US)
         ]
-        if not over or self._is_over:
+        if self._is_over:
             return
+        if over:
+            self._kill_unleased(over)
+        if self._owes_report and self._is_lease_over(self._lease.last_end_us, KILL_MARGIN_US):
+            # Not before: the report frees what was assigned under any lease, of whatever node.
+            self._owes_report = any(root.lease_ends_us is not None for root in self._roots.values())
+            if not self._owes_report:
+                self._report("its lease ended", heartbeat_sequence=self._lease.heartbeat_sequence)
+
+    def _kill_unleased(self, over: list[_Root]) -> None:
         try:
             kill_trees([root.tree for root in over], self._family())
         except OSError as error:
@@ -269,7 +290,7 @@ class Guardian:
         for root in over:
             root.lease_ends_us = None
         self._send(LeaseEnded([root.popen.pid for root in over]))
-        self._report("its lease ended", heartbeat_sequence=self._lease.heartbeat_sequence)
+        self._owes_report = True
 
     def _family(self) -> Family:
         return Family(os.getpid(), [root.tree for root in self._roots.values()])

@@ -80,10 +80,11 @@ class Release(msgspec.Struct, tag=3, array_like=True):
 
 
 class Lease(msgspec.Struct, tag=4, array_like=True):
-    """Newest heartbeat that any lease rests on."""
+    """Newest heartbeat that any lease rests on, and when the last of all leases ends."""
 
     heartbeat_sequence: int
     worker_lease_us: int
+    last_end_us: int = 0
 
 
 class Ping(msgspec.Struct, tag=5, array_like=True):
@@ -94,6 +95,12 @@ class Ping(msgspec.Struct, tag=5, array_like=True):
 
 class Farewell(msgspec.Struct, tag=6, array_like=True):
     """The supervisor ends in good order: nothing to report."""
+
+
+class Nodes(msgspec.Struct, tag=7, array_like=True):
+    """Addresses of the nodes that there are now, the configured ones among them."""
+
+    addresses: list[str]
 
 
 # ── guardian → supervisor ─────────────────────────────────────────────────────────────────────────────
@@ -140,7 +147,7 @@ class LeaseEnded(msgspec.Struct, tag=14, array_like=True):
     pids: list[int]
 
 
-ToGuardian: TypeAlias = Configure | Spawn | Mark | Release | Lease | Ping | Farewell
+ToGuardian: TypeAlias = Configure | Spawn | Mark | Release | Lease | Ping | Farewell | Nodes
 FromGuardian: TypeAlias = Spawned | NotSpawned | Exited | Pong | LeaseEnded
 
 _encoder = msgspec.msgpack.Encoder()

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from ostinato.core.instants import SECOND
 
@@ -19,59 +20,78 @@ from ostinato.core.instants import SECOND
 DRIFT_US = SECOND
 
 
+class _Sent(NamedTuple):
+    stream: int
+    sequence: int
+    at_us: int
+
+
 class LeaseGuard:
-    """The worker's leases. All times are boot time of this machine."""
+    """The worker's leases. All times are boot time of this machine.
+
+    Heartbeats of all streams are numbered by one counter, in the order in which they are sent. A node can
+    name those of its own stream only; 0 is the greeting of the stream.
+    """
 
     def __init__(self) -> None:
+        #: How long a lease is: the least that nodes of present streams have told, as of the newest welcome.
         self.worker_lease_us: int | None = None
         #: Newest heartbeat that any lease rests on, 0 for none; the greeting of a stream counts as none.
         self.newest_sequence = 0
-        self._sent: deque[tuple[int, int]] = deque()
+        #: End of the last of all leases, of whatever partition; 0 if there never was one.
+        self.last_end_us = 0
+        self._sent: deque[_Sent] = deque()
         self._trusted_from_us: dict[int, int] = {}
+        self._lease_of_stream: dict[int, int] = {}
 
-    def welcome(self, *, worker_lease_us: int, hello_sent_us: int) -> None:
+    def welcome(self, stream: int, *, worker_lease_us: int, hello_sent_us: int) -> None:
         """A node has answered a ``Hello``, which counts as heartbeat 0 of its stream."""
-        self.worker_lease_us = worker_lease_us
-        self.sent(0, hello_sent_us)
+        self._lease_of_stream[stream] = worker_lease_us
+        self.worker_lease_us = min(self._lease_of_stream.values())
+        self.sent(stream, 0, hello_sent_us)
 
-    def sent(self, sequence: int, at_us: int) -> None:
-        """A heartbeat was handed to the stream."""
+    def end_stream(self, stream: int) -> None:
+        """A stream is over. Its leases run on, and no longer than they did. Idempotent."""
+        self._lease_of_stream.pop(stream, None)
+
+    def sent(self, stream: int, sequence: int, at_us: int) -> None:
+        """A heartbeat was handed to a stream."""
         if self.worker_lease_us is not None:
-            while self._sent and self._sent[0][1] + self.worker_lease_us < at_us:
+            while self._sent and self._sent[0].at_us + self.worker_lease_us < at_us:
                 self._sent.popleft()
-        self._sent.append((sequence, at_us))
+        self._sent.append(_Sent(stream, sequence, at_us))
 
-    def acknowledged(self, sent_us: int, partitions: Iterable[int]) -> None:
-        """An owner that still believes in itself has processed the heartbeat that was sent at `sent_us`.
+    def acknowledged(self, stream: int, sequence: int, partitions: Iterable[int]) -> None:
+        """An owner that still believes in itself has processed that heartbeat of its stream.
 
-        A time at which none was sent, or so long ago that it is forgotten, extends nothing.
+        One that was not sent there, or so long ago that it is forgotten, extends nothing.
         """
-        for sequence, at_us in reversed(self._sent):
-            if at_us == sent_us:
-                for partition in partitions:
-                    self._extend(partition, sent_us)
-                self.newest_sequence = max(self.newest_sequence, sequence)
-                return
+        sent_us = self._sent_us(stream, sequence) if sequence else None
+        if sent_us is None:
+            return
+        for partition in partitions:
+            self._extend(partition, sent_us)
+        self._rest_on(sequence, sent_us)
 
-    def covers(self, heartbeat_sequence: int, now_us: int) -> bool:
+    def covers(self, stream: int, heartbeat_sequence: int, now_us: int) -> bool:
         """Whether an assignment whose sender had processed that heartbeat may still be started.
 
         A heartbeat so old that it is forgotten covers nothing.
         """
-        sent_us = self._sent_us(heartbeat_sequence)
+        sent_us = self._sent_us(stream, heartbeat_sequence)
         if sent_us is None or self.worker_lease_us is None:
             return False
         return now_us < sent_us + self.worker_lease_us - DRIFT_US
 
-    def assigned(self, partition: int, heartbeat_sequence: int) -> bool:
+    def assigned(self, stream: int, partition: int, heartbeat_sequence: int) -> bool:
         """An owner of the partition has assigned an attempt, having processed that heartbeat.
 
         True if that extends the partition's lease.
         """
-        sent_us = self._sent_us(heartbeat_sequence)
+        sent_us = self._sent_us(stream, heartbeat_sequence)
         if sent_us is None:
             return False
-        self.newest_sequence = max(self.newest_sequence, heartbeat_sequence)
+        self._rest_on(heartbeat_sequence, sent_us)
         return self._extend(partition, sent_us)
 
     def ends_us(self, partition: int) -> int | None:
@@ -94,10 +114,10 @@ class LeaseGuard:
         """Earliest time at which any attempt of the partition might have to be stopped; None as `ends_us`."""
         return None if self.worker_lease_us is None else self.stop_us(partition, self.worker_lease_us)
 
-    def _sent_us(self, heartbeat_sequence: int) -> int | None:
-        for sequence, sent_us in reversed(self._sent):
-            if sequence == heartbeat_sequence:
-                return sent_us
+    def _sent_us(self, stream: int, heartbeat_sequence: int) -> int | None:
+        for sent in reversed(self._sent):
+            if sent.sequence == heartbeat_sequence and sent.stream == stream:
+                return sent.at_us
         return None
 
     def _extend(self, partition: int, sent_us: int) -> bool:
@@ -106,3 +126,9 @@ class LeaseGuard:
             return False
         self._trusted_from_us[partition] = sent_us
         return True
+
+    def _rest_on(self, sequence: int, sent_us: int) -> None:
+        """Leases rest on a heartbeat, or could: its node may assign under it."""
+        self.newest_sequence = max(self.newest_sequence, sequence)
+        if self.worker_lease_us is not None:
+            self.last_end_us = max(self.last_end_us, sent_us + self.worker_lease_us)

@@ -1,9 +1,15 @@
-"""What waits to be sent to the node, and what the node has not acknowledged.
+"""What waits for the nodes, and what none of them has acknowledged.
 
-Whatever is put in during one turn of the event loop leaves in one batch, bounded in bytes. Output yields to
-everything else: while the stream is down or slow it is bounded, and what does not fit is replaced by a
-notice. Outcomes are sent once the spool has them on the disk, kept until they are acknowledged, and go first
-on a new stream.
+::
+
+    outcome ──spool──► durable ──► the stream whose node owns its partition ──► acknowledged by any: forgotten
+                                   all streams, while nobody is known to own it
+
+Who owns a partition is known from acknowledgements of heartbeats, the newest one counts. An outcome goes out
+again when its partition has another owner, on a new stream, and when several heartbeats pass without an
+answer; a node that does not own it says so or nothing, and records nothing. Output and progress go to the
+owner too, but to one node only. Outcomes are sent once the spool has them on the disk, and go first on a new
+stream.
 """
 
 from __future__ import annotations
@@ -13,53 +19,41 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ostinato.core.model import Outcome, OutputChunk
 from ostinato.wire.ledgers import UnacknowledgedOutcomes
-from ostinato.wire.messages import Accepted, Draining, Outcomes, Output, Progress, WorkerMessage
+from ostinato.wire.messages import Draining, Progress
+from ostinato.worker.mail import Mail, OutputWaiting
 from ostinato.worker.spool import Spool
-
-#: Of output and of outcomes each, in one batch.
-BATCH_BYTES_MAX = 1024 * 1024
-#: Output that waits to be sent, over all attempts.
-OUTPUT_BYTES_MAX = 16 * 1024 * 1024
-#: Outcomes in one batch.
-BATCH_COUNT_MAX = 2_000
-#: What a chunk costs besides its text.
-_OVERHEAD_BYTES = 256
-#: The node acknowledges after its commit, so a few heartbeats without any mean that something was dropped.
-_SILENT_HEARTBEATS_MAX = 4
 
 
 class Outbox:
-    """Messages of one worker to its node. `granted` is asked when outcomes leave.
+    """Messages of one worker to its nodes.
 
     Without a spool outcomes are sent at once, and are lost with the process.
     """
 
-    def __init__(self, granted: Callable[[], dict[str, int]], spool: Spool | None = None) -> None:
-        self._granted = granted
+    def __init__(self, spool: Spool | None = None) -> None:
         self._spool = spool
         #: Outcomes that are not on the disk yet, in the order in which attempts ended.
         self._unsafe: dict[str, Outcome] = {}
-        #: Slots have become free: the node may use them while their outcomes are written.
-        self._has_grants = False
-        self._accepted: list[str] = []
         self._outcomes = UnacknowledgedOutcomes()
         self._held_ids: set[str] = set()
-        #: Heartbeats since the node last acknowledged an outcome, while it owes that.
-        self._silent_heartbeats = 0
-        self._output: list[OutputChunk] = []
-        self._output_bytes = 0
-        self._progress: dict[str, Progress] = {}
+        self._mails: dict[int, Mail] = {}
+        #: Stream of the owner of each partition, and what the newest acknowledgement on each stream listed.
+        self._owners: dict[int, int] = {}
+        self._owned: dict[int, frozenset[int]] = {}
+        #: Said while there was no stream.
+        self._homeless = OutputWaiting()
         self._draining: Draining | None = None
-        self._is_draining_sent = False
-        self.has_mail = asyncio.Event()
         #: Set while every outcome has been acknowledged.
         self.all_acknowledged = asyncio.Event()
         self.all_acknowledged.set()
 
-    def accept(self, attempt_ids: Iterable[str]) -> None:
-        """Say that assignments have arrived."""
-        self._accepted.extend(attempt_ids)
-        self.has_mail.set()
+    # ── what attempts say ─────────────────────────────────────────────────────────────────────────────
+
+    def accept(self, stream: int, attempt_ids: Iterable[str]) -> None:
+        """Say where they came from that assignments have arrived."""
+        mail = self._mails.get(stream)
+        if mail is not None:
+            mail.accept(attempt_ids)
 
     def add_outcomes(self, outcomes: Iterable[Outcome]) -> None:
         """Report ended attempts, until they are acknowledged; an attempt that has an outcome keeps it."""
@@ -71,53 +65,139 @@ class Outbox:
         self.all_acknowledged.clear()
         if self._spool is not None:
             self._spool.append(new)
-            self._has_grants = True
-            self.has_mail.set()
         if self._spool is None or not self._spool.is_writable:
             self.unwritable()
 
     def durable(self, attempt_ids: Iterable[str]) -> None:
         """The spool has these on the disk: they may be sent."""
+        by_stream: dict[int, list[str]] = {}
         for attempt_id in attempt_ids:
             outcome = self._unsafe.pop(attempt_id, None)
-            if outcome is not None:
-                self._outcomes.add(outcome)
-                self.has_mail.set()
+            if outcome is not None and self._outcomes.add(outcome):
+                for stream in self._streams_of(outcome):
+                    by_stream.setdefault(stream, []).append(attempt_id)
+        for stream, ids in by_stream.items():
+            self._mails[stream].add_outcomes(ids)
 
     def unwritable(self) -> None:
-        """There is no disk to wait for: the node is the only other place where outcomes can be safe."""
+        """There is no disk to wait for: a node is the only other place where outcomes can be safe."""
         self.durable(list(self._unsafe))
 
-    def add_output(self, chunks: Iterable[OutputChunk]) -> None:
-        """Send what attempts wrote, as long as there is room to keep it."""
+    def add_output(self, chunks: Sequence[OutputChunk], *, partition_of: Callable[[str], int | None]) -> None:
+        """Send what attempts wrote; `partition_of` tells the partition of an attempt id."""
+        by_stream: dict[int | None, list[OutputChunk]] = {}
         for chunk in chunks:
-            if self._output_bytes + len(chunk.text) > OUTPUT_BYTES_MAX:
-                lost = len(chunk.text)
-                chunk.text = f"… [{lost} characters of output lost: the scheduler did not take them]\n"
-            self._output.append(chunk)
-            self._output_bytes += len(chunk.text)
-        self.has_mail.set()
+            stream = self._one_stream(partition_of(chunk.attempt_id))
+            by_stream.setdefault(stream, []).append(chunk)
+        for stream, items in by_stream.items():
+            if stream is None:
+                self._homeless.add(items)
+            else:
+                self._mails[stream].add_output(items)
 
-    def add_progress(self, progress: Progress) -> None:
-        """Send how far an attempt is; only its newest word waits."""
-        self._progress[progress.attempt_id] = progress
-        self.has_mail.set()
+    def add_progress(self, progress: Progress, *, partition: int | None) -> None:
+        """Send how far an attempt is, if anybody is there to hear it."""
+        stream = self._one_stream(partition)
+        if stream is not None:
+            self._mails[stream].add_progress(progress)
 
     def announce_drain(self, reason: str) -> None:
-        """Say on this and on every later stream that the worker takes no more work."""
+        """Say on all streams and on every later one that the worker takes no more work."""
         self._draining = Draining(reason)
-        self._is_draining_sent = False
-        self.has_mail.set()
+        for mail in self._mails.values():
+            mail.announce_drain(self._draining)
 
-    def acknowledge(self, attempt_ids: Iterable[str]) -> None:
-        """The node has these outcomes for good."""
+    # ── streams ───────────────────────────────────────────────────────────────────────────────────────
+
+    def open(self, stream: int, granted: Callable[[], dict[str, int]]) -> Mail:
+        """A stream has been welcomed: what it is to carry, first all that may be for its node."""
+        mail = Mail(granted, self._outcomes, self._draining)
+        self._mails[stream] = mail
+        self._owned[stream] = frozenset()
+        mail.add_outcomes(
+            outcome.attempt_id for outcome in self._outcomes.pending if outcome.partition not in self._owners
+        )
+        output = self._homeless.take_all()
+        if output:
+            mail.add_output(output)
+        return mail
+
+    def close(self, stream: int) -> None:
+        """A stream is over; nothing that it carried is known to have arrived. Idempotent.
+
+        Acceptance is shown by the report of running attempts, which is the first word on the next one.
+        """
+        mail = self._mails.pop(stream, None)
+        if mail is None:
+            return
+        for partition in self._owned.pop(stream):
+            if self._owners.get(partition) == stream:
+                self._disown(partition)
+        unsent = mail.take_unsent()
+        self.add_output(unsent.output, partition_of=lambda _: None)
+        for progress in unsent.progress:
+            self.add_progress(progress, partition=None)
+
+    def owned(self, stream: int, partitions: Iterable[int]) -> None:
+        """The node of a stream owns these partitions, and no others."""
+        before, now = self._owned.get(stream), frozenset(partitions)
+        if before is None or before == now:
+            return
+        self._owned[stream] = now
+        gained = now - before
+        self._owners.update(dict.fromkeys(gained, stream))
+        if gained:
+            self._mails[stream].add_outcomes(
+                outcome.attempt_id
+                for outcome in self._outcomes.pending
+                if outcome.partition is None or outcome.partition in gained
+            )
+        for partition in before - now:
+            if self._owners.get(partition) == stream:
+                self._disown(partition)
+
+    def _disown(self, partition: int) -> None:
+        """Nobody is known to own it any more, unless another node has said so all the while."""
+        heir = next((stream for stream, owned in self._owned.items() if partition in owned), None)
+        if heir is None:
+            del self._owners[partition]
+        else:
+            self._owners[partition] = heir
+        ids = [outcome.attempt_id for outcome in self._outcomes.pending if outcome.partition == partition]
+        for stream in self._mails if heir is None else [heir]:
+            self._mails[stream].add_outcomes(ids)
+
+    def _streams_of(self, outcome: Outcome) -> Iterable[int]:
+        owner = None if outcome.partition is None else self._owners.get(outcome.partition)
+        return self._mails if owner is None else (owner,)
+
+    def _one_stream(self, partition: int | None) -> int | None:
+        owner = None if partition is None else self._owners.get(partition)
+        return next(iter(self._mails), None) if owner is None else owner
+
+    # ── what nodes say ────────────────────────────────────────────────────────────────────────────────
+
+    def acknowledge(self, stream: int, attempt_ids: Sequence[str], *, unowned: Sequence[str] = ()) -> None:
+        """A node has these outcomes for good, and has not recorded those that belong to another node."""
+        elsewhere = [attempt_id for attempt_id in unowned if not self._may_own(stream, attempt_id)]
         forgotten = [outcome.attempt_id for outcome in self._outcomes.acknowledge(attempt_ids)]
         self._held_ids.difference_update(forgotten)
-        self._silent_heartbeats = 0
+        for number, mail in self._mails.items():
+            if number == stream:
+                mail.answered([*attempt_ids, *elsewhere])
+            else:
+                mail.outcomes.answered(forgotten)
         if self._spool is not None:
             self._spool.forget(forgotten)
         if not self._held_ids:
             self.all_acknowledged.set()
+
+    def _may_own(self, stream: int, attempt_id: str) -> bool:
+        """Whether a node that refuses an outcome as another's should be asked again some heartbeats later."""
+        outcome = self._outcomes.get(attempt_id)
+        if outcome is None:
+            return False
+        return outcome.partition is None or self._owners.get(outcome.partition) == stream
 
     def holds(self, attempt_id: str) -> bool:
         """Whether the outcome of an attempt is not acknowledged yet."""
@@ -125,57 +205,5 @@ class Outbox:
 
     @property
     def unacknowledged(self) -> Sequence[Outcome]:
-        """All outcomes that the node may not have, oldest first."""
+        """All outcomes that no node may have, oldest first."""
         return [*self._outcomes.pending, *self._unsafe.values()]
-
-    def begin_stream(self) -> None:
-        """Nothing that was sent on an earlier stream is known to have arrived."""
-        self._outcomes.resume()
-        # Acceptance is shown by the report of running attempts, which was the first word on this stream.
-        self._accepted.clear()
-        self._is_draining_sent = False
-        self._silent_heartbeats = 0
-        self.has_mail.set()
-
-    def count_heartbeat(self) -> None:
-        """A heartbeat leaves: outcomes that stay unacknowledged over several are sent once more."""
-        self._silent_heartbeats += 1
-        if not len(self._outcomes):
-            self._silent_heartbeats = 0
-        elif self._silent_heartbeats >= _SILENT_HEARTBEATS_MAX:
-            self._silent_heartbeats = 0
-            self._outcomes.resume()
-            self.has_mail.set()
-
-    def take(self) -> list[WorkerMessage]:
-        """The next batch, empty when there is nothing. Output stands before outcomes, as far as it fits."""
-        messages: list[WorkerMessage] = []
-        if self._accepted:
-            messages.append(Accepted(self._accepted))
-            self._accepted = []
-        if self._draining is not None and not self._is_draining_sent:
-            messages.append(self._draining)
-            self._is_draining_sent = True
-        if self._progress:
-            messages.extend(self._progress.values())
-            self._progress = {}
-        if self._output:
-            messages.append(Output(self._take_output()))
-        outcomes = self._outcomes.take(count_max=BATCH_COUNT_MAX, bytes_max=BATCH_BYTES_MAX)
-        if outcomes or self._has_grants:
-            messages.append(Outcomes(outcomes, self._granted()))
-            self._has_grants = False
-        if not self._output and not self._outcomes.unsent_count:
-            self.has_mail.clear()
-        return messages
-
-    def _take_output(self) -> list[OutputChunk]:
-        count = size_bytes = 0
-        for chunk in self._output:
-            size_bytes += len(chunk.text) + _OVERHEAD_BYTES
-            if count and size_bytes > BATCH_BYTES_MAX:
-                break
-            count += 1
-        taken, self._output = self._output[:count], self._output[count:]
-        self._output_bytes -= sum(len(chunk.text) for chunk in taken)
-        return taken

@@ -2,9 +2,10 @@
 
 ::
 
-    node ──stream── Connection ──► Attempts ──► executors (slots, loop process, commands, requests)
-                        ▲             │  ▲          │
-                        └── Outbox ◄──┘  └──────────┘ what happened
+    node ──stream── Connection ─┐
+    node ──stream── Connection ─┼──► Attempts ──► executors (slots, loop process, commands, requests)
+    (Links knows them all)      │       │  ▲          │
+                        Mail ◄──┴ Outbox◄┘ └──────────┘ what happened
 
 Time comes from the injected clock alone, chance from the injected generator, so that the same code runs in
 production and, with an in-process transport and an inline executor, on a virtual clock.
@@ -26,12 +27,13 @@ from ostinato.observe.records import TaskModuleFailed
 from ostinato.wire.protocol import WorkerTransport
 from ostinato.worker.attempts import Attempts
 from ostinato.worker.config import WorkerConfig
-from ostinato.worker.connection import Connection
 from ostinato.worker.credits import Credits
+from ostinato.worker.epochs import Epochs
 from ostinato.worker.executors.protocol import Executor, KeepsLeases, StopReason
 from ostinato.worker.guardian import Guardian
 from ostinato.worker.known_tasks import KnownTasks, KnowsTasks
 from ostinato.worker.lease_guard import LeaseGuard
+from ostinato.worker.links import LinkParts, Links
 from ostinato.worker.outbox import Outbox
 from ostinato.worker.spool import Spool
 from ostinato.worker.waiting import Alarm, within
@@ -70,20 +72,21 @@ class Supervisor:
         self.worker_id = new_id(clock.wall_us(), rng) if spool is None else spool.worker_id
         self._alarm = Alarm(clock)
         self._credits = Credits(config.capacity)
-        self._outbox = Outbox(self._credits.granted, spool)
+        self._outbox = Outbox(spool)
         self._lease = LeaseGuard()
+        self._epochs = Epochs()
         self._attempts = Attempts(
             clock=clock,
             credits=self._credits,
             outbox=self._outbox,
             lease=self._lease,
+            epochs=self._epochs,
             executors=self._executors,
             on_deadline=self._alarm.at_latest,
         )
-        self._connection: Connection | None = None
         self._end_asked = asyncio.Event()
         self._drain_limit_us: int | None = None
-        #: Set while a node serves the worker's stream.
+        #: Set while any node serves a stream of the worker.
         self.is_connected = asyncio.Event()
         self.known_tasks = KnownTasks()
 
@@ -158,25 +161,29 @@ class Supervisor:
         for executor in self._executors:
             await executor.open(self._attempts)
         self._gather_known_tasks()
-        self._connection = Connection(
-            self._config,
-            worker_id=self.worker_id,
-            clock=self._clock,
-            transport=self._transport,
-            rng=self._rng,
-            attempts=self._attempts,
-            outbox=self._outbox,
-            credits=self._credits,
-            lease=self._lease,
-            known=self.known_tasks,
-            executors=[executor.kind for executor in self._executors],
-            on_drain=self.drain,
-            is_connected=self.is_connected,
-            on_leases_moved=self._tell_leases,
-            spool=self._spool,
+        links = Links(
+            LinkParts(
+                config=self._config,
+                worker_id=self.worker_id,
+                clock=self._clock,
+                transport=self._transport,
+                rng=self._rng,
+                attempts=self._attempts,
+                outbox=self._outbox,
+                credits=self._credits,
+                lease=self._lease,
+                epochs=self._epochs,
+                known=self.known_tasks,
+                executors=[executor.kind for executor in self._executors],
+                on_drain=self.drain,
+                on_leases_moved=self._tell_leases,
+                on_nodes=self._tell_nodes,
+                is_connected=self.is_connected,
+                spool=self._spool,
+            )
         )
         watching = asyncio.create_task(self._limits_loop())
-        connecting = asyncio.create_task(self._connection.run())
+        connecting = asyncio.create_task(links.run())
         try:
             loops = [watching, connecting, *(self._spool.loops if self._spool is not None else [])]
             await asyncio.wait(loops, return_when=asyncio.FIRST_COMPLETED)
@@ -206,10 +213,18 @@ class Supervisor:
         """The guardian must know at any time how long what runs may go on, should this process freeze."""
         if self._guardian is None or self._lease.worker_lease_us is None:
             return
-        self._guardian.lease(self._lease.newest_sequence, worker_lease_us=self._lease.worker_lease_us)
+        self._guardian.lease(
+            self._lease.newest_sequence,
+            worker_lease_us=self._lease.worker_lease_us,
+            last_end_us=self._lease.last_end_us,
+        )
         for executor in self._executors:
             if isinstance(executor, KeepsLeases):
                 executor.leases_moved()
+
+    def _tell_nodes(self, addresses: list[str]) -> None:
+        if self._guardian is not None:
+            self._guardian.nodes(addresses)
 
     async def _limits_loop(self) -> None:
         next_us: int | None = None

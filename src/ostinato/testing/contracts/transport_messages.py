@@ -35,6 +35,8 @@ POSITIVE = st.integers(1, 2**63 - 1)
 #: Fields that must say something.
 _REQUIRED_TEXT = {"instance_id", "attempt_id", "worker_id", "node_id", "code", "namespace", "name", "task"}
 _REQUIRED_NUMBERS = {"attempt", "version", "generation", "shard_total", "protocol"}
+#: Fields that a worker keeps to itself.
+_UNSENT = {(Outcome, "partition")}
 _CHOICES: dict[tuple[type, str], tuple[str, ...]] = {
     (OutputChunk, "stream"): ("stdout", "stderr", "log"),
     (TaskSpec, "exclusive"): ("strict", "relaxed"),
@@ -93,6 +95,8 @@ def _structs(kind: type[msgspec.Struct]) -> st.SearchStrategy[msgspec.Struct]:
 
 
 def _field(owner: type, name: str, *, hint: object) -> st.SearchStrategy[object]:
+    if (owner, name) in _UNSENT:
+        return st.none()
     if (owner, name) in _CHOICES:
         return st.sampled_from(_CHOICES[owner, name])
     if hint is str and name in _REQUIRED_TEXT:

@@ -21,7 +21,7 @@ class NodeFrame(_message.Message):
     def __init__(self, messages: _Optional[_Iterable[_Union[NodeMessage, _Mapping]]] = ...) -> None: ...
 
 class WorkerMessage(_message.Message):
-    __slots__ = ("hello", "heartbeat", "accepted", "outcomes", "output", "progress", "draining", "guardian_hello", "tree_ended")
+    __slots__ = ("hello", "heartbeat", "accepted", "outcomes", "output", "progress", "draining", "guardian_hello", "tree_ended", "report")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     ACCEPTED_FIELD_NUMBER: _ClassVar[int]
@@ -31,6 +31,7 @@ class WorkerMessage(_message.Message):
     DRAINING_FIELD_NUMBER: _ClassVar[int]
     GUARDIAN_HELLO_FIELD_NUMBER: _ClassVar[int]
     TREE_ENDED_FIELD_NUMBER: _ClassVar[int]
+    REPORT_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     heartbeat: Heartbeat
     accepted: Accepted
@@ -40,7 +41,8 @@ class WorkerMessage(_message.Message):
     draining: Draining
     guardian_hello: GuardianHello
     tree_ended: TreeEnded
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., accepted: _Optional[_Union[Accepted, _Mapping]] = ..., outcomes: _Optional[_Union[Outcomes, _Mapping]] = ..., output: _Optional[_Union[Output, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., draining: _Optional[_Union[Draining, _Mapping]] = ..., guardian_hello: _Optional[_Union[GuardianHello, _Mapping]] = ..., tree_ended: _Optional[_Union[TreeEnded, _Mapping]] = ...) -> None: ...
+    report: Report
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., accepted: _Optional[_Union[Accepted, _Mapping]] = ..., outcomes: _Optional[_Union[Outcomes, _Mapping]] = ..., output: _Optional[_Union[Output, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., draining: _Optional[_Union[Draining, _Mapping]] = ..., guardian_hello: _Optional[_Union[GuardianHello, _Mapping]] = ..., tree_ended: _Optional[_Union[TreeEnded, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ...) -> None: ...
 
 class NodeMessage(_message.Message):
     __slots__ = ("welcome", "rejected", "specs", "assignments", "cancel", "heartbeat_acknowledged", "outcomes_acknowledged", "drain", "tree_ended_recorded")
@@ -73,7 +75,7 @@ class TaskRef(_message.Message):
     def __init__(self, namespace: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("protocol", "worker_id", "worker_name", "token", "labels", "capacity", "tasks", "executors", "running", "problems", "declarations", "granted", "ended_workers")
+    __slots__ = ("protocol", "worker_id", "worker_name", "token", "labels", "capacity", "tasks", "executors", "running", "problems", "declarations", "granted", "ended_workers", "stream", "open_streams")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -108,6 +110,8 @@ class Hello(_message.Message):
     DECLARATIONS_FIELD_NUMBER: _ClassVar[int]
     GRANTED_FIELD_NUMBER: _ClassVar[int]
     ENDED_WORKERS_FIELD_NUMBER: _ClassVar[int]
+    STREAM_FIELD_NUMBER: _ClassVar[int]
+    OPEN_STREAMS_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     worker_id: str
     worker_name: str
@@ -121,7 +125,9 @@ class Hello(_message.Message):
     declarations: _containers.RepeatedScalarFieldContainer[bytes]
     granted: _containers.ScalarMap[str, int]
     ended_workers: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, protocol: _Optional[int] = ..., worker_id: _Optional[str] = ..., worker_name: _Optional[str] = ..., token: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., capacity: _Optional[_Mapping[str, int]] = ..., tasks: _Optional[_Iterable[_Union[TaskRef, _Mapping]]] = ..., executors: _Optional[_Iterable[str]] = ..., running: _Optional[_Iterable[_Union[RunningReport, _Mapping]]] = ..., problems: _Optional[_Iterable[str]] = ..., declarations: _Optional[_Iterable[bytes]] = ..., granted: _Optional[_Mapping[str, int]] = ..., ended_workers: _Optional[_Iterable[str]] = ...) -> None: ...
+    stream: int
+    open_streams: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, protocol: _Optional[int] = ..., worker_id: _Optional[str] = ..., worker_name: _Optional[str] = ..., token: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., capacity: _Optional[_Mapping[str, int]] = ..., tasks: _Optional[_Iterable[_Union[TaskRef, _Mapping]]] = ..., executors: _Optional[_Iterable[str]] = ..., running: _Optional[_Iterable[_Union[RunningReport, _Mapping]]] = ..., problems: _Optional[_Iterable[str]] = ..., declarations: _Optional[_Iterable[bytes]] = ..., granted: _Optional[_Mapping[str, int]] = ..., ended_workers: _Optional[_Iterable[str]] = ..., stream: _Optional[int] = ..., open_streams: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class RunningReport(_message.Message):
     __slots__ = ("instance_id", "attempt", "attempt_id")
@@ -134,8 +140,15 @@ class RunningReport(_message.Message):
     def __init__(self, instance_id: _Optional[str] = ..., attempt: _Optional[int] = ..., attempt_id: _Optional[str] = ...) -> None: ...
 
 class Heartbeat(_message.Message):
-    __slots__ = ("sequence", "sent_boot_us", "granted")
+    __slots__ = ("sequence", "sent_boot_us", "granted", "wanted")
     class GrantedEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class WantedEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
         VALUE_FIELD_NUMBER: _ClassVar[int]
@@ -145,10 +158,20 @@ class Heartbeat(_message.Message):
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     SENT_BOOT_US_FIELD_NUMBER: _ClassVar[int]
     GRANTED_FIELD_NUMBER: _ClassVar[int]
+    WANTED_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     sent_boot_us: int
     granted: _containers.ScalarMap[str, int]
-    def __init__(self, sequence: _Optional[int] = ..., sent_boot_us: _Optional[int] = ..., granted: _Optional[_Mapping[str, int]] = ...) -> None: ...
+    wanted: _containers.ScalarMap[str, int]
+    def __init__(self, sequence: _Optional[int] = ..., sent_boot_us: _Optional[int] = ..., granted: _Optional[_Mapping[str, int]] = ..., wanted: _Optional[_Mapping[str, int]] = ...) -> None: ...
+
+class Report(_message.Message):
+    __slots__ = ("running", "sequence")
+    RUNNING_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    running: _containers.RepeatedCompositeFieldContainer[RunningReport]
+    sequence: int
+    def __init__(self, running: _Optional[_Iterable[_Union[RunningReport, _Mapping]]] = ..., sequence: _Optional[int] = ...) -> None: ...
 
 class Accepted(_message.Message):
     __slots__ = ("attempt_ids",)
@@ -254,24 +277,28 @@ class TreeEnded(_message.Message):
     def __init__(self, heartbeat_sequence: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("protocol", "node_id", "worker_lease_us", "heartbeat_us")
+    __slots__ = ("protocol", "node_id", "worker_lease_us", "heartbeat_us", "nodes")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
     WORKER_LEASE_US_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_US_FIELD_NUMBER: _ClassVar[int]
+    NODES_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     node_id: str
     worker_lease_us: int
     heartbeat_us: int
-    def __init__(self, protocol: _Optional[int] = ..., node_id: _Optional[str] = ..., worker_lease_us: _Optional[int] = ..., heartbeat_us: _Optional[int] = ...) -> None: ...
+    nodes: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, protocol: _Optional[int] = ..., node_id: _Optional[str] = ..., worker_lease_us: _Optional[int] = ..., heartbeat_us: _Optional[int] = ..., nodes: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Rejected(_message.Message):
-    __slots__ = ("code", "message")
+    __slots__ = ("code", "message", "node_id")
     CODE_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
     code: str
     message: str
-    def __init__(self, code: _Optional[str] = ..., message: _Optional[str] = ...) -> None: ...
+    node_id: str
+    def __init__(self, code: _Optional[str] = ..., message: _Optional[str] = ..., node_id: _Optional[str] = ...) -> None: ...
 
 class Specs(_message.Message):
     __slots__ = ("items",)
@@ -312,7 +339,7 @@ class Assignments(_message.Message):
     def __init__(self, heartbeat_sequence: _Optional[int] = ..., items: _Optional[_Iterable[_Union[Assignment, _Mapping]]] = ...) -> None: ...
 
 class Assignment(_message.Message):
-    __slots__ = ("instance_id", "namespace", "task", "version", "generation", "attempt", "attempt_id", "retry_count", "payload", "due_us", "fire_us", "shard", "shard_total", "partition")
+    __slots__ = ("instance_id", "namespace", "task", "version", "generation", "attempt", "attempt_id", "retry_count", "payload", "due_us", "fire_us", "shard", "shard_total", "partition", "epoch")
     INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     TASK_FIELD_NUMBER: _ClassVar[int]
@@ -327,6 +354,7 @@ class Assignment(_message.Message):
     SHARD_FIELD_NUMBER: _ClassVar[int]
     SHARD_TOTAL_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
     instance_id: str
     namespace: str
     task: str
@@ -341,7 +369,8 @@ class Assignment(_message.Message):
     shard: int
     shard_total: int
     partition: int
-    def __init__(self, instance_id: _Optional[str] = ..., namespace: _Optional[str] = ..., task: _Optional[str] = ..., version: _Optional[int] = ..., generation: _Optional[int] = ..., attempt: _Optional[int] = ..., attempt_id: _Optional[str] = ..., retry_count: _Optional[int] = ..., payload: _Optional[bytes] = ..., due_us: _Optional[int] = ..., fire_us: _Optional[int] = ..., shard: _Optional[int] = ..., shard_total: _Optional[int] = ..., partition: _Optional[int] = ...) -> None: ...
+    epoch: int
+    def __init__(self, instance_id: _Optional[str] = ..., namespace: _Optional[str] = ..., task: _Optional[str] = ..., version: _Optional[int] = ..., generation: _Optional[int] = ..., attempt: _Optional[int] = ..., attempt_id: _Optional[str] = ..., retry_count: _Optional[int] = ..., payload: _Optional[bytes] = ..., due_us: _Optional[int] = ..., fire_us: _Optional[int] = ..., shard: _Optional[int] = ..., shard_total: _Optional[int] = ..., partition: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class Cancel(_message.Message):
     __slots__ = ("instance_id", "attempt_id", "reason", "is_timeout")
@@ -356,20 +385,46 @@ class Cancel(_message.Message):
     def __init__(self, instance_id: _Optional[str] = ..., attempt_id: _Optional[str] = ..., reason: _Optional[str] = ..., is_timeout: _Optional[bool] = ...) -> None: ...
 
 class HeartbeatAcknowledged(_message.Message):
-    __slots__ = ("sequence", "sent_boot_us", "partitions")
+    __slots__ = ("sequence", "sent_boot_us", "partitions", "nodes", "returned", "demand", "asks_report", "epochs")
+    class ReturnedEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class DemandEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     SENT_BOOT_US_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    RETURNED_FIELD_NUMBER: _ClassVar[int]
+    DEMAND_FIELD_NUMBER: _ClassVar[int]
+    ASKS_REPORT_FIELD_NUMBER: _ClassVar[int]
+    EPOCHS_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     sent_boot_us: int
     partitions: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, sequence: _Optional[int] = ..., sent_boot_us: _Optional[int] = ..., partitions: _Optional[_Iterable[int]] = ...) -> None: ...
+    nodes: _containers.RepeatedScalarFieldContainer[str]
+    returned: _containers.ScalarMap[str, int]
+    demand: _containers.ScalarMap[str, int]
+    asks_report: bool
+    epochs: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, sequence: _Optional[int] = ..., sent_boot_us: _Optional[int] = ..., partitions: _Optional[_Iterable[int]] = ..., nodes: _Optional[_Iterable[str]] = ..., returned: _Optional[_Mapping[str, int]] = ..., demand: _Optional[_Mapping[str, int]] = ..., asks_report: _Optional[bool] = ..., epochs: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class OutcomesAcknowledged(_message.Message):
-    __slots__ = ("attempt_ids",)
+    __slots__ = ("attempt_ids", "unowned")
     ATTEMPT_IDS_FIELD_NUMBER: _ClassVar[int]
+    UNOWNED_FIELD_NUMBER: _ClassVar[int]
     attempt_ids: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, attempt_ids: _Optional[_Iterable[str]] = ...) -> None: ...
+    unowned: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, attempt_ids: _Optional[_Iterable[str]] = ..., unowned: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Drain(_message.Message):
     __slots__ = ("reason",)
