@@ -1,8 +1,9 @@
 """Running attempts and the workers that report them: what goes on, what is lost for certain.
 
-A report is what a worker says in its greeting, what it accepts on that stream later, and what it answers when
-it is asked. It proves that the worker has an attempt. That it does *not* have one it proves only where nothing
-can be on its way to it any more. An assignment of a former owner may still arrive, and be started, until
+A report is what a worker says in its greeting, what it accepts on that stream later, and what it answers
+when it is asked. It proves that the worker has an attempt. That it does *not* have one it proves only where
+nothing can be on its way to it any more. An assignment of a former owner may still arrive, and be started,
+until
 
 * the lease under which it was sent has ended (``RunningAttempt.certain_from_boot_us``), or
 * the worker has no other stream than the one that it greets on, or
