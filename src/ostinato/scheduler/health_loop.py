@@ -143,13 +143,10 @@ class HealthLoop(Loop):
         Its next report shows what never arrived, which is then retried; no attempt is declared lost while
         it might still be started.
         """
-        # Those that keep several streams are asked for a report of what an earlier owner has assigned.
-        reporting = {worker_id for worker_id, session in self._sessions.by_id.items() if session.reports}
         late = {
             attempt.worker_id
             for attempt in self._ownership.memory.running.values()
             if not attempt.acknowledged
-            and (attempt.is_from_here or attempt.worker_id not in reporting)
             and boot_us - attempt.known_since_boot_us >= self._config.acknowledgement_us
         }
         # At once: one that does not read holds up its own end alone.

@@ -32,4 +32,4 @@ class Unreported:
 
 def is_unreported(attempt: RunningAttempt) -> bool:
     """Whether an earlier owner has assigned it and its worker has not been heard of it."""
-    return not (attempt.acknowledged or attempt.is_from_here or attempt.lost is not None)
+    return not (attempt.is_reported or attempt.is_from_here or attempt.lost is not None)

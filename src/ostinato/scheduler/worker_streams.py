@@ -240,7 +240,7 @@ class WorkerStreams:
 
     def _adopt_one(self, attempt: RunningAttempt, session: WorkerSession) -> None:
         attempt.worker_id = session.worker_id
-        attempt.acknowledged = True
+        attempt.acknowledged = attempt.is_reported = True
         attempt.lost = None
         attempt.heartbeat_sequence = None
         session.is_undated = True
@@ -346,5 +346,5 @@ class WorkerStreams:
         for attempt in self._ownership.memory.running.values():
             if attempt.worker_id != worker_id or attempt.heartbeat_sequence is not None:
                 continue
-            if attempt.acknowledged or attempt.is_from_here:
+            if attempt.is_reported or attempt.is_from_here:
                 attempt.heartbeat_sequence = sequence

@@ -37,6 +37,8 @@ class RunningAttempt(msgspec.Struct, kw_only=True):
     acknowledged: bool = False
     #: This very node has sent it to its worker; otherwise it was taken over with its partition.
     is_from_here: bool = False
+    #: A worker has reported it to this node.
+    is_reported: bool = False
     #: The heartbeat of its worker that its assignment named, or one that was sent after it arrived. None
     #: until one is known: assigned on the greeting of a stream alone, or adopted.
     heartbeat_sequence: int | None = None
