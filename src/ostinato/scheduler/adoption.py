@@ -59,7 +59,7 @@ def adopt_greeting(
     that are connected here: they have not ended, whatever is said of them.
     """
     unknown = {report.attempt_id for report in session.hello.running}
-    has_one_stream = session.reports and not session.hello.open_streams
+    has_one_stream = session.hello.stream > 0 and not session.hello.open_streams
     ended_workers = frozenset(session.hello.ended_workers).difference(connected)
     for attempt in attempts:
         if attempt.attempt_id in unknown:

@@ -146,13 +146,10 @@ class HealthLoop(Loop):
         Its next report shows what never arrived, which is then retried; no attempt is declared lost while
         it might still be started.
         """
-        # Those that keep several streams are asked for a report of what an earlier owner has assigned.
-        reporting = {worker_id for worker_id, session in self._sessions.by_id.items() if session.reports}
         late = {
             attempt.worker_id
             for attempt in self._ownership.memory.running.values()
             if not attempt.acknowledged
-            and (attempt.is_confirmed or attempt.worker_id not in reporting)
             and boot_us - attempt.known_since_boot_us >= self._config.acknowledgement_us
         }
         late |= self._owing_reports(boot_us)
@@ -173,7 +170,7 @@ class HealthLoop(Loop):
             for attempt in self._ownership.memory.running.values()
             if not attempt.is_confirmed
             and attempt.worker_id in sessions
-            and not sessions[attempt.worker_id].reports
+            and not sessions[attempt.worker_id].hello.stream
             and sessions[attempt.worker_id].connected_boot_us < attempt.certain_from_boot_us <= boot_us
         }
 

@@ -126,11 +126,6 @@ class WorkerSession:
         self._mailbox = Mailbox(stream, name=hello.worker_name)
 
     @property
-    def reports(self) -> bool:
-        """Whether the worker answers with a ``Report`` when it is asked for one."""
-        return self.hello.stream > 0
-
-    @property
     def in_rotation(self) -> bool:
         """Whether it may be given work."""
         return not (self.is_draining or self._is_closed or self._mailbox.is_broken)
