@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
+
 import pytest
 from support.cluster import python_task
 from support.fleet import OWNERSHIP_LEASE_US, WORKER_LEASE_US, Fleet, FleetNode, lasting
 
-from ostinato.core.definition import TaskDefinition
+from ostinato.core.definition import TaskDefinition, TaskRef
 from ostinato.core.instants import MILLISECOND, SECOND
 from ostinato.core.partition.effects import Effects
 from ostinato.core.retry.policy import RetryPolicy
-from ostinato.core.states import State
+from ostinato.core.states import Hold, State
+from ostinato.observe.records import WritesRefused
 from ostinato.scheduler.committer import CommitOutcome
-from ostinato.store.batches import CommitBatch, NodeRow, RequestCancel
+from ostinato.store.batches import CommitBatch, CommitReport, NodeRow, RequestCancel
 from ostinato.testing.virtual_clock import run_virtual
 
 RETRY = RetryPolicy(interval_us=SECOND, max_retry=3)
@@ -121,6 +125,68 @@ def test_an_answer_that_comes_when_belief_has_ended_sends_no_assignment() -> Non
         identity = await fleet.submit(task)
         done = await fleet.in_state(identity, State.SUCCESS)
         assert (done.attempt, len(fleet.executions)) == (2, 1)
+        await fleet.close()
+
+    run_virtual(story())
+
+
+def test_a_hand_over_waits_for_what_is_under_way() -> None:
+    """What a node has begun to commit when it finds that it has too much is committed, and sent."""
+
+    async def story() -> None:
+        fleet, task = Fleet(), python_task("late", retry=RETRY)
+        await fleet.open("a", task)
+        first = fleet.nodes["a"]
+        fleet.add_worker("w1", lasting(fleet, 5 * SECOND), tasks="late")
+        await fleet.sleep(2 * SECOND)
+        commit, begun = first.node.parts.committer._store.commit, asyncio.Event()
+
+        async def commit_slowly(batch: CommitBatch) -> CommitReport:
+            begun.set()
+            await fleet.sleep(SECOND)
+            return await commit(batch)
+
+        first.node.parts.committer._store.commit = commit_slowly  # type: ignore[method-assign]  # a slow server
+        identity = await fleet.submit(task)
+        await begun.wait()
+        await fleet.add("b")
+        fleet.workers[0].dial("b")
+        await fleet.settled()
+        assert first.seen(WritesRefused) == []
+        assert (await fleet.instance(identity)).partition in fleet.nodes["b"].owned
+        done = await fleet.in_state(identity, State.SUCCESS)
+        assert (done.attempt, len(fleet.executions)) == (1, 1)
+        await fleet.close()
+
+    run_virtual(story())
+
+
+def test_an_outcome_that_comes_while_its_partition_is_warmed_up_is_kept_until_then() -> None:
+    """Its worker need not bring it again: it may be gone by then."""
+
+    async def story() -> None:
+        fleet, task = Fleet(), python_task(retry=RETRY)
+        await fleet.open("a b", task)
+        former = await owner_of(fleet, task)
+        (other,) = (member for member in fleet.nodes.values() if member is not former)
+        worker = fleet.add_worker("w1", lasting(fleet, 4 * SECOND))
+        identity = await fleet.submit(task)
+        await fleet.in_state(identity, State.RUNNING)
+        await fleet.sleep(2 * SECOND)
+        held_tasks = other.node.parts.store.held_tasks
+
+        async def held_slowly(partitions: Sequence[int]) -> list[tuple[TaskRef, Hold]]:
+            await fleet.sleep(5 * SECOND)
+            return await held_tasks(partitions)
+
+        other.node.parts.store.held_tasks = held_slowly  # type: ignore[method-assign]  # a slow server
+        await fleet.end(former.address)
+        await fleet.sleep(3 * SECOND)
+        assert worker.holding
+        await worker.kill()
+        await fleet.sleep(4 * SECOND)
+        done = await fleet.instance(identity)
+        assert (done.state, done.attempt) == (State.SUCCESS, 1)
         await fleet.close()
 
     run_virtual(story())
