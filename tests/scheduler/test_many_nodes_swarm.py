@@ -64,7 +64,7 @@ class Swarm:
             await fleet.add(address)
             self.log.append(f"add {address}")
             return
-        kind = chance.choice(("kill", "stop", "freeze", "thaw", "cut", "heal", "worker", "row"))
+        kind = chance.choice(("kill", "stop", "freeze", "thaw", "cut", "heal", "worker", "row", "link"))
         self.log.append(f"{kind} {address}")
         if kind in ("kill", "stop"):
             member.thaw()
@@ -79,6 +79,9 @@ class Swarm:
             member.gate.is_cut_off = False
         elif kind == "row":
             await fleet.store.remove_node(member.node_id)
+        elif kind == "link":
+            # One way only is cut: this worker hears of this node no more.
+            chance.choice(fleet.workers).toggle(address)
         else:
             worker = chance.choice(fleet.workers)
             await worker.kill()
@@ -95,6 +98,9 @@ class Swarm:
             member.gate.is_cut_off = False
         for address in sorted(set(ADDRESSES) - set(fleet.nodes)):
             await fleet.add(address)
+        for worker in fleet.workers:
+            for address in ADDRESSES:
+                worker.dial(address)
         healed_us = fleet.clock.wall_us()
         await fleet.settled()
         await fleet.sleep(2 * OWNERSHIP_LEASE_US + WORKER_LEASE_US + 2 * SECOND)

@@ -90,6 +90,7 @@ class FleetWorker:
         self._running: dict[str, asyncio.Task[None]] = {}
         self._unacknowledged: dict[str, Outcome] = {}
         self._tasks: list[asyncio.Task[None]] = []
+        self._keepers: dict[str, asyncio.Task[None]] = {}
         self.executions: list[Execution] = []
         self.cancelled: list[str] = []
         self.refused_count = 0
@@ -100,18 +101,32 @@ class FleetWorker:
         return set(self._has)
 
     def dial(self, address: str) -> None:
-        """Keep a stream to the node there."""
-        self._tasks.append(asyncio.create_task(self._keep(address)))
-        if len(self._tasks) == 1:
+        """Keep a stream to the node there; nothing if it does already."""
+        if address in self._keepers:
+            return
+        self._keepers[address] = asyncio.create_task(self._keep(address))
+        if not self._tasks:
             self._tasks.append(asyncio.create_task(self._guard()))
+
+    def cut(self, address: str) -> None:
+        """Have no stream to the node there any more."""
+        self._keepers.pop(address).cancel()
+
+    def toggle(self, address: str) -> None:
+        """Cut the stream, or open it again."""
+        if address in self._keepers:
+            self.cut(address)
+        else:
+            self.dial(address)
 
     async def kill(self) -> None:
         """The machine is gone: everything ends at this moment."""
-        tasks = [*self._tasks, *self._running.values()]
+        tasks = [*self._tasks, *self._keepers.values(), *self._running.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._tasks.clear()
+        self._keepers.clear()
         for link in self._links.values():
             await link.stream.close()
 

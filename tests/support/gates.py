@@ -23,6 +23,7 @@ class Gate:
     def __init__(self, travel: Callable[[], Awaitable[None]] | None = None) -> None:
         """`travel` is the way to the database or a worker, each time anew; None: it takes no time."""
         self.travel = travel if travel is not None else _at_once
+        self.travel_to_worker = self.travel
         self._open = asyncio.Event()
         self._open.set()
         #: The database does not answer this node.
@@ -112,7 +113,7 @@ class _GatedStream:
 
     async def send(self, messages: Sequence[NodeMessage]) -> None:
         await self._gate.passed()
-        await self._gate.travel()
+        await self._gate.travel_to_worker()
         await self._stream.send(messages)
 
     async def receive(self) -> list[WorkerMessage]:
