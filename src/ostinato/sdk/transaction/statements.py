@@ -71,7 +71,12 @@ _IF_NEW = {
     Dialect.SQLITE: "ON CONFLICT DO NOTHING",
 }
 #: MySQL reads an old state of the database at its default isolation unless it locks.
-_NEWEST = {Dialect.POSTGRESQL: "", Dialect.MYSQL: " LOCK IN SHARE MODE", Dialect.SQLITE: ""}
+_NEWEST = {Dialect.MYSQL: " LOCK IN SHARE MODE", Dialect.SQLITE: ""}
+#: Goes on with what the key is compared with.
+_FIND_KEYS = (
+    'SELECT "key", instance_id, request_hash, expires_us FROM idempotency_key'
+    ' WHERE namespace = ? AND task = ? AND "key"'
+)
 
 
 @cache
@@ -164,11 +169,20 @@ def insert_keys(dialect: Dialect, submissions: Sequence[Submission]) -> Statemen
 def find_keys(dialect: Dialect, ref: TaskRef, *, keys: Sequence[str]) -> Iterator[Statement]:
     """Columns: key, instance, hash, expiry, as committed by now or written here. Primary key."""
     for chunk in _chunks([(key,) for key in keys]):
-        yield Statement(
-            'SELECT "key", instance_id, request_hash, expires_us FROM idempotency_key'
-            f' WHERE namespace = ? AND task = ? AND "key" IN ({_marks(len(chunk))}){_NEWEST[dialect]}',
-            (ref.namespace, ref.name, *chain.from_iterable(chunk)),
-        )
+        values = tuple(chain.from_iterable(chunk))
+        if dialect is Dialect.POSTGRESQL:
+            # One probe of the index for each key: with a list the planner, while it has no statistics of the
+            # table, reads all keys of the task for each statement.
+            yield Statement(
+                f"SELECT found.* FROM (VALUES {_lists(len(chunk), 1)}) AS wanted (name) CROSS JOIN LATERAL"
+                f" ({_FIND_KEYS} = wanted.name LIMIT 1) AS found",
+                (*values, ref.namespace, ref.name),
+            )
+        else:
+            yield Statement(
+                f"{_FIND_KEYS} IN ({_marks(len(chunk))}){_NEWEST[dialect]}",
+                (ref.namespace, ref.name, *values),
+            )
 
 
 def replace_key(submission: Submission, *, now_us: int) -> Statement:
@@ -201,8 +215,11 @@ def delete_key(submission: Submission) -> Statement:
 # ── instances ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def insert_instances(submissions: Sequence[Submission]) -> Statements:
+def insert_instances(dialect: Dialect, submissions: Sequence[Submission]) -> Statements:
     """New instances, under ids that nobody has; the columns left out say that nothing has happened yet."""
+    # MySQL's drivers write values into the text, bytes each in its own way, of which aiomysql's is broken.
+    is_hexadecimal = dialect is Dialect.MYSQL
+    mark = "UNHEX(?)" if is_hexadecimal else "?"
     rows: list[tuple[Value, ...]] = []
     for submission in submissions:
         row = submission.instance
@@ -219,11 +236,11 @@ def insert_instances(submissions: Sequence[Submission]) -> Statements:
                 row.created_us,
                 row.expires_us,
                 row.key,
-                row.payload,
+                row.payload.hex() if is_hexadecimal else row.payload,
             )
         )
     for chunk in _chunks(rows):
-        values = _lists(len(chunk), len(chunk[0]))
+        values = _lists(len(chunk), len(chunk[0]), last=mark)
         yield Statement(
             f"INSERT INTO instance ({_INSTANCE_COLUMNS}) VALUES {values}", tuple(chain.from_iterable(chunk))
         )
@@ -239,8 +256,8 @@ def _marks(width: int) -> str:
 
 
 @cache
-def _lists(height: int, width: int) -> str:
-    return ", ".join([f"({_marks(width)})"] * height)
+def _lists(height: int, width: int, *, last: str = "?") -> str:
+    return ", ".join([f"({', '.join(['?'] * (width - 1) + [last])})"] * height)
 
 
 def _chunks(rows: Sequence[tuple[Value, ...]]) -> Iterator[Sequence[tuple[Value, ...]]]:

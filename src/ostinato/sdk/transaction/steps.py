@@ -60,7 +60,7 @@ def submit_steps(requests: Sequence[SubmitRequest], situation: Situation) -> Ste
     situation.require_transaction()
     receipts = yield from _take_keys(prepared, ref, dialect=dialect, now_us=now_us)
     new = [submission for submission, receipt in zip(prepared, receipts, strict=True) if receipt.created]
-    yield from statements.insert_instances(new)
+    yield from statements.insert_instances(dialect, new)
     if new and dialect is Dialect.POSTGRESQL:
         yield statements.NOTIFY
     return receipts
