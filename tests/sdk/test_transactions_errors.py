@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from support.transaction_databases import Database, new_database
+from support.transaction_databases import Database, new_database, version_table
 from support.transaction_ways import FIRST_WAYS, WAYS, Opened, Way
 
 from ostinato import App, ConflictError, OstinatoError, Submission, UserError
@@ -110,7 +110,7 @@ async def test_another_schema_version_is_refused_and_the_transaction_goes_on(
     way: Way, tmp_path: Path, shop: App
 ) -> None:
     with new_database(way.kind, tmp_path) as database:
-        database.rows("UPDATE alembic_version SET version_num = '9999'")
+        database.rows(f"UPDATE {version_table(way.kind)} SET version_num = '9999'")
         async with way.open(database) as opened:
             await opened.run("INSERT INTO orders VALUES (17)")
             with pytest.raises(UserError, match="has schema 9999") as caught:

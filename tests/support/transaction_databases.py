@@ -19,15 +19,17 @@ from sqlalchemy.exc import OperationalError
 from ostinato.core.definition import TaskDefinition, encode_definition
 from ostinato.core.ids import partition_of
 from ostinato.store import schema
-from ostinato.store.migrations import HEAD_REVISION
+from ostinato.store.migrations import HEAD_REVISION, SERVER_VERSION_TABLE, SQLITE_VERSION_TABLE
 
 #: Servers on which each test's databases are made.
 SERVERS = {
-    "postgresql": os.environ.get("OSTINATO_TEST_POSTGRESQL", "postgresql://postgres@127.0.0.1:5432/postgres"),
-    "mysql": os.environ.get("OSTINATO_TEST_MYSQL", "mysql://root@127.0.0.1:3306/mysql"),
+    "postgresql": os.environ.get("OSTINATO_TEST_POSTGRES_URL", "postgresql://postgres@127.0.0.1:5432"),
+    "mysql": os.environ.get("OSTINATO_TEST_MARIADB_URL", "mariadb://root@127.0.0.1:3306"),
 }
 KINDS = ("postgresql", "mysql", "sqlite")
 _DRIVERS = {"postgresql": "postgresql+psycopg", "mysql": "mysql+pymysql"}
+#: A database that every server has.
+_MAINTENANCE = {"postgresql": "postgres", "mysql": "information_schema"}
 _PARTITIONS = 64
 
 
@@ -96,7 +98,7 @@ def new_database(kind: str, folder: Path, *, with_tables: bool = True) -> Iterat
         _fill(database, with_tables=with_tables)
         yield database
         return
-    server = make_url(SERVERS[kind]).set(drivername=_DRIVERS[kind])
+    server = make_url(SERVERS[kind]).set(drivername=_DRIVERS[kind], database=_MAINTENANCE[kind])
     name = f"ost_transactions_{secrets.token_hex(6)}"
     administrator = create_engine(server, poolclass=sqlalchemy.NullPool, isolation_level="AUTOCOMMIT")
     try:
@@ -128,8 +130,14 @@ def create_tables(connection: Connection) -> None:
     plain.create_all(connection)
     rows = [{"partition": number, "owner": "", "epoch": 0} for number in range(_PARTITIONS)]
     connection.execute(schema.partition_owner.insert(), rows)
-    connection.execute(text("CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL PRIMARY KEY)"))
-    connection.execute(text("INSERT INTO alembic_version VALUES (:revision)"), {"revision": HEAD_REVISION})
+    table = version_table(connection.dialect.name)
+    connection.execute(text(f"CREATE TABLE {table} (version_num VARCHAR(32) NOT NULL PRIMARY KEY)"))
+    connection.execute(text(f"INSERT INTO {table} VALUES (:revision)"), {"revision": HEAD_REVISION})
+
+
+def version_table(kind: str) -> str:
+    """Where a database of this kind says its revision."""
+    return SQLITE_VERSION_TABLE if kind == "sqlite" else SERVER_VERSION_TABLE
 
 
 def _plain_tables() -> MetaData:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from ostinato.core.definition import TaskRef
 from ostinato.store.batches import Submission
+from ostinato.store.migrations import SERVER_VERSION_TABLE, SQLITE_VERSION_TABLE
 from ostinato.store.server.channel import CHANGE_CHANNEL
 
 Value: TypeAlias = str | bytes | int | None
@@ -40,9 +41,14 @@ class Statement(NamedTuple):
 #: Statements for many rows; a generator, which may be sent the rows that they give.
 Statements: TypeAlias = Generator[Statement, object, None]
 
-#: Tables that a submission needs, and what it does with them.
-NEEDED: dict[str, tuple[str, ...]] = {
-    "alembic_version": ("SELECT",),
+#: Where a database says which schema it has.
+VERSION_TABLES = {
+    Dialect.POSTGRESQL: SERVER_VERSION_TABLE,
+    Dialect.MYSQL: SERVER_VERSION_TABLE,
+    Dialect.SQLITE: SQLITE_VERSION_TABLE,
+}
+#: Tables that a submission needs beside it, and what it does with them.
+_NEEDED: dict[str, tuple[str, ...]] = {
     "task": ("SELECT",),
     "task_definition": ("SELECT",),
     "idempotency_key": ("SELECT", "INSERT", "UPDATE", "DELETE"),
@@ -93,14 +99,20 @@ def spelled(text: str, dialect: Dialect, *, mark: str) -> str:
 # ── what is there ─────────────────────────────────────────────────────────────────────────────────────
 
 
+def needed(dialect: Dialect) -> dict[str, tuple[str, ...]]:
+    """Tables by name, with the privileges that a submission takes."""
+    return {VERSION_TABLES[dialect]: ("SELECT",), **_NEEDED}
+
+
 def needed_tables(dialect: Dialect) -> Statement:
-    """Which of the `NEEDED` tables exist, with a privilege that is missing or none; fails for no database.
+    """Which of the `needed` tables exist, with a privilege that is missing or none; fails for no database.
 
     On PostgreSQL a failed statement would end the user's transaction, so nothing is tried there.
     """
+    tables = needed(dialect)
     if dialect is Dialect.POSTGRESQL:
         wanted = ", ".join(
-            f"('{table}', '{privilege}')" for table, privileges in NEEDED.items() for privilege in privileges
+            f"('{table}', '{privilege}')" for table, privileges in tables.items() for privilege in privileges
         )
         return Statement(
             "SELECT name, CASE WHEN CASE privilege"
@@ -110,7 +122,7 @@ def needed_tables(dialect: Dialect) -> Statement:
             f" THEN NULL ELSE privilege END FROM (VALUES {wanted}) AS needed (name, privilege)"
             " WHERE to_regclass(name) IS NOT NULL"
         )
-    listed = ", ".join(f"'{table}'" for table in NEEDED)
+    listed = ", ".join(f"'{table}'" for table in tables)
     if dialect is Dialect.SQLITE:
         return Statement(
             f"SELECT name, NULL FROM sqlite_master WHERE type IN ('table', 'view') AND name IN ({listed})"
@@ -121,7 +133,9 @@ def needed_tables(dialect: Dialect) -> Statement:
     )
 
 
-SCHEMA_VERSION = Statement("SELECT version_num FROM alembic_version")
+def schema_version(dialect: Dialect) -> Statement:
+    """The revision of the schema."""
+    return Statement(f"SELECT version_num FROM {VERSION_TABLES[dialect]}")
 
 
 def find_task(dialect: Dialect, ref: TaskRef) -> Statement:

@@ -21,7 +21,7 @@ from ostinato.control.submit import (
 from ostinato.core.definition import TaskRef, TaskRow, decode_definition
 from ostinato.errors import UnavailableError, UserError, restated
 from ostinato.sdk.transaction import statements
-from ostinato.sdk.transaction.statements import NEEDED, Dialect, Row, Statement
+from ostinato.sdk.transaction.statements import Dialect, Row, Statement
 from ostinato.store.batches import Submission, SubmitReceipt
 from ostinato.store.migrations import HEAD_REVISION
 
@@ -72,9 +72,10 @@ def check_steps(dialect: Dialect) -> Check:
     Raises ``DATABASE_UNUSABLE`` and ``SCHEMA_VERSION``, without a statement that fails.
     """
     found = yield statements.needed_tables(dialect)
-    missing = sorted(NEEDED.keys() - {_text(name) for name, _ in found})
+    missing = statements.needed(dialect).keys() - {_text(name) for name, _ in found}
     if missing:
-        what = "no Ostinato tables" if len(missing) == len(NEEDED) else f"no table {missing[0]}"
+        version_table = statements.VERSION_TABLES[dialect]
+        what = "no Ostinato tables" if version_table in missing else f"no table {min(missing)}"
         raise UserError(
             "DATABASE_UNUSABLE",
             f"this connection's database has {what}; the scheduler's database is needed",
@@ -89,7 +90,7 @@ def check_steps(dialect: Dialect) -> Check:
                 field="connection",
                 hint=f"GRANT {privilege} ON {_text(name)} to that user",
             )
-    versions = yield statements.SCHEMA_VERSION
+    versions = yield statements.schema_version(dialect)
     stored = _text(versions[0][0]) if versions else "none"
     if stored != HEAD_REVISION:
         raise UserError(
