@@ -12,6 +12,8 @@ import aiomysql
 import asyncmy
 import asyncpg
 import psycopg
+import psycopg2
+import psycopg2.extras
 import pymysql
 import sqlalchemy
 from sqlalchemy import create_engine
@@ -124,6 +126,20 @@ async def open_psycopg(database: Database, *, commits_each: bool = False) -> Asy
         driver.row_factory = psycopg.rows.dict_row
         yield Blocking(driver)
         driver.rollback()
+
+
+@asynccontextmanager
+async def open_psycopg2(database: Database, *, commits_each: bool = False) -> AsyncIterator[Opened]:
+    driver = psycopg2.connect(
+        dbname=database.url.database,
+        cursor_factory=psycopg2.extras.RealDictCursor,
+        **_server(database),
+    )
+    driver.autocommit = commits_each
+    try:
+        yield Blocking(driver)
+    finally:
+        driver.close()
 
 
 @asynccontextmanager
@@ -273,6 +289,7 @@ async def open_async_session(database: Database, *, commits_each: bool = False) 
 
 WAYS = (
     Way("psycopg", "postgresql", open_psycopg),
+    Way("psycopg2", "postgresql", open_psycopg2),
     Way("psycopg async", "postgresql", open_async_psycopg),
     Way("asyncpg", "postgresql", open_asyncpg),
     Way("asyncpg pool", "postgresql", open_asyncpg_pool),
