@@ -39,7 +39,7 @@ class Database:
     def __init__(self, kind: str, url: URL) -> None:
         self.kind = kind
         self.url = url
-        self.engine = create_engine(url, poolclass=sqlalchemy.NullPool, isolation_level="AUTOCOMMIT")
+        self.engine = create_engine(url, isolation_level="AUTOCOMMIT")
 
     @property
     def path(self) -> str:
@@ -97,6 +97,7 @@ def new_database(kind: str, folder: Path, *, with_tables: bool = True) -> Iterat
         database = Database(kind, URL.create("sqlite", database=str(folder / f"{secrets.token_hex(6)}.db")))
         _fill(database, with_tables=with_tables)
         yield database
+        database.engine.dispose()
         return
     server = make_url(SERVERS[kind]).set(drivername=_DRIVERS[kind], database=_MAINTENANCE[kind])
     name = f"ost_transactions_{secrets.token_hex(6)}"
@@ -106,11 +107,12 @@ def new_database(kind: str, folder: Path, *, with_tables: bool = True) -> Iterat
             connection.execute(text(f"CREATE DATABASE {name}"))
     except OperationalError as error:
         pytest.skip(f"no {kind} server at {server}: {error.orig}")
+    database = Database(kind, server.set(database=name))
     try:
-        database = Database(kind, server.set(database=name))
         _fill(database, with_tables=with_tables)
         yield database
     finally:
+        database.engine.dispose()
         with administrator.connect() as connection:
             connection.execute(
                 text(f"DROP DATABASE {name}" + (" WITH (FORCE)" if kind == "postgresql" else ""))
