@@ -63,5 +63,5 @@ def test_the_examples_of_transactions_run_on_a_server(tmp_path: Path) -> None:
         assert database.rows("SELECT number FROM orders ORDER BY 1") == [(17,), (18,), (19,), (20,)]
         payloads = [bytes(row[0]) for row in database.rows("SELECT payload FROM instance ORDER BY payload")]
         assert payloads == [b'{"customer":%d}' % number for number in (17, 18, 19, 20)]
-        assert database.keys() == [("order-18", names["handle"].id)]
+        assert database.taken_keys() == [("order-18", names["handle"].id)]
     names["app"].close()

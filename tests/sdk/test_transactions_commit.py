@@ -36,7 +36,7 @@ async def test_nothing_is_left_of_a_submission_that_is_rolled_back(
     async with way.open(database) as opened:
         await opened.submit(shop, "notify", {"customer": 17}, key="order-17")
         await opened.rollback()
-    assert (database.instance_ids(), database.keys()) == ([], [])
+    assert (database.instance_ids(), database.taken_keys()) == ([], [])
 
 
 @pytest.mark.parametrize("way", WAYS, ids=repr)
@@ -50,7 +50,7 @@ async def test_a_savepoint_that_is_rolled_back_takes_its_submission_with_it(
         await opened.run("ROLLBACK TO SAVEPOINT inner_part")
         await opened.commit()
     assert database.instance_ids() == [kept.id]
-    assert database.keys() == [("kept", kept.id)]
+    assert database.taken_keys() == [("kept", kept.id)]
 
 
 @pytest.mark.parametrize("way", FIRST_WAYS, ids=repr)
@@ -61,7 +61,7 @@ async def test_ten_thousand_in_one_call_are_all_there_or_none_is(
     async with way.open(database) as opened:
         await opened.submit_many(shop, "notify", entries)
         await opened.rollback()
-    assert (database.instance_ids(), database.keys()) == ([], [])
+    assert (database.instance_ids(), database.taken_keys()) == ([], [])
     async with way.open(database) as opened:
         handles = await opened.submit_many(shop, "notify", [*entries, entries[7]])
         await opened.commit()
@@ -120,7 +120,7 @@ async def test_tasks_and_their_options_submit_in_a_transaction_too(
         assert database.instance_ids() == []
         await opened.commit()
     assert database.instance_ids() == sorted(handle.id for handle in handles)
-    assert database.keys() == [("order-17", handles[0].id)]
+    assert database.taken_keys() == [("order-17", handles[0].id)]
 
 
 @pytest.mark.parametrize("way", FIRST_WAYS, ids=repr)

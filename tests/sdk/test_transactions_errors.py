@@ -38,7 +38,7 @@ async def test_what_is_wrong_is_found_before_anything_is_written(
         await opened.commit()
     assert database.instance_ids() == [handle.id]
     assert database.rows("SELECT number FROM orders") == [(17,)]
-    assert database.keys() == []
+    assert database.taken_keys() == []
 
 
 @pytest.mark.parametrize("way", FIRST_WAYS, ids=repr)
@@ -73,7 +73,7 @@ async def test_a_connection_that_commits_each_statement_is_refused(
         with pytest.raises(UserError, match="commits each statement by itself") as caught:
             await opened.submit(shop, "notify", {"customer": 1}, key="k")
     assert (caught.value.code, caught.value.field) == ("INVALID_VALUE", "connection")
-    assert (database.instance_ids(), database.keys()) == ([], [])
+    assert (database.instance_ids(), database.taken_keys()) == ([], [])
 
 
 @pytest.mark.parametrize("way", [way for way in WAYS if "SQLAlchemy" not in way.name], ids=repr)
@@ -132,7 +132,7 @@ async def test_a_user_without_the_privilege_is_told_and_the_transaction_goes_on(
                 host=database.url.host, port=database.url.port, user=user, dbname=database.url.database
             ) as connection:
                 connection.execute("INSERT INTO orders VALUES (17)")
-                with pytest.raises(UserError, match="may not UPDATE in table idempotency_key") as caught:
+                with pytest.raises(UserError, match="may not DELETE in table idempotency_key") as caught:
                     shop.submit("notify", {"customer": 1}, connection=connection)
             assert caught.value.code == "DATABASE_UNUSABLE"
             assert database.rows("SELECT number FROM orders") == [(17,)]

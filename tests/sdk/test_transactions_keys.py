@@ -70,7 +70,7 @@ async def test_of_many_with_a_refused_key_none_is_written(way: Way, database: Da
             )
         await opened.commit()
     assert database.instance_ids() == [holder.id]
-    assert database.keys() == [("b", holder.id)]
+    assert database.taken_keys() == [("b", holder.id)]
 
 
 @pytest.mark.parametrize("way", WAYS, ids=repr)
@@ -88,7 +88,27 @@ async def test_an_expired_key_is_replaced(way: Way, database: Database, shop: Ap
         await opened.commit()
     assert second.created
     assert database.instance_ids() == sorted([first.id, second.id])
-    assert database.keys() == [("order-17", second.id)]
+    assert database.taken_keys() == [("order-17", second.id)]
+
+
+@pytest.mark.parametrize("way", FIRST_WAYS, ids=repr)
+async def test_many_keys_of_which_some_have_expired_are_taken_in_one_call(
+    way: Way, database: Database, shop: App
+) -> None:
+    entries = [Submission({"customer": number}, key=f"order-{number:04}") for number in range(1_000)]
+    async with way.open(database) as opened:
+        before = await opened.submit_many(shop, "notify", entries)
+        await opened.commit()
+    database.rows(
+        "UPDATE idempotency_key SET expires_us = 1 WHERE instance_id > (SELECT min(id) FROM instance)"
+    )
+    async with way.open(database) as opened:
+        after = await opened.submit_many(shop, "notify", entries)
+        await opened.commit()
+    kept = [one.id for one, other in zip(before, after, strict=True) if one.id == other.id]
+    assert kept == [min(handle.id for handle in before)]
+    assert sum(handle.created for handle in after) == 999
+    assert [holder for _, holder in database.taken_keys()] == [handle.id for handle in after]
 
 
 @pytest.mark.parametrize("way", _ON_SERVERS, ids=repr)
@@ -108,7 +128,7 @@ async def test_of_two_transactions_with_one_key_the_second_waits_for_the_first(
     assert second.created is (end == "rollback")
     assert (second.id == first.id) is (end == "commit")
     assert len(database.instance_ids()) == 2
-    assert database.keys() == [("order-17", second.id)]
+    assert database.taken_keys() == [("order-17", second.id)]
 
 
 @pytest.mark.parametrize("way", [way for way in WAYS if way.kind == "sqlite"], ids=repr)

@@ -55,7 +55,7 @@ class Database:
     def instance_ids(self) -> list[str]:
         return [row[0] for row in self.rows("SELECT id FROM instance ORDER BY id")]
 
-    def keys(self) -> list[tuple[Any, ...]]:
+    def taken_keys(self) -> list[tuple[Any, ...]]:
         quoted = "`key`" if self.kind == "mysql" else '"key"'
         return self.rows(f"SELECT {quoted}, instance_id FROM idempotency_key ORDER BY 1")
 

@@ -51,7 +51,7 @@ VERSION_TABLES = {
 _NEEDED: dict[str, tuple[str, ...]] = {
     "task": ("SELECT",),
     "task_definition": ("SELECT",),
-    "idempotency_key": ("SELECT", "INSERT", "UPDATE", "DELETE"),
+    "idempotency_key": ("SELECT", "INSERT", "DELETE"),
     "instance": ("INSERT",),
 }
 #: Rows of one statement, most first: few different texts, so that drivers keep them prepared.
@@ -199,31 +199,14 @@ def find_keys(dialect: Dialect, ref: TaskRef, *, keys: Sequence[str]) -> Iterato
             )
 
 
-def replace_key(submission: Submission, *, now_us: int) -> Statement:
-    """Take a key that has expired, unless somebody else has just done so. Primary key."""
-    instance = submission.instance
-    return Statement(
-        "UPDATE idempotency_key SET instance_id = ?, request_hash = ?, expires_us = ?"
-        ' WHERE namespace = ? AND task = ? AND "key" = ? AND expires_us <= ?',
-        (
-            instance.id,
-            submission.request_hash,
-            submission.key_expires_us,
-            instance.namespace,
-            instance.task,
-            submission.key,
-            now_us,
-        ),
-    )
-
-
-def delete_key(submission: Submission) -> Statement:
-    """Give back a key that this call has taken, and no other. Primary key."""
-    instance = submission.instance
-    return Statement(
-        'DELETE FROM idempotency_key WHERE namespace = ? AND task = ? AND "key" = ? AND instance_id = ?',
-        (instance.namespace, instance.task, submission.key, instance.id),
-    )
+def delete_keys(ref: TaskRef, keys: Sequence[str], *, until_us: int) -> Statements:
+    """Free those of the keys that expire by `until_us`: what others have taken since is left. Primary key."""
+    for chunk in _chunks([(key,) for key in keys]):
+        yield Statement(
+            "DELETE FROM idempotency_key"
+            f' WHERE namespace = ? AND task = ? AND "key" IN ({_marks(len(chunk))}) AND expires_us <= ?',
+            (ref.namespace, ref.name, *chain.from_iterable(chunk), until_us),
+        )
 
 
 # ── instances ─────────────────────────────────────────────────────────────────────────────────────────

@@ -118,10 +118,10 @@ def _take_keys(prepared: Sequence[Submission], ref: TaskRef, *, dialect: Dialect
         for statement in statements.find_keys(dialect, ref, keys=unsettled):
             for row in (yield statement):
                 holders[_text(row[0])] = row
-        for key in [key for key, row in holders.items() if row[3] <= now_us]:
-            # It is read again, since somebody else may be faster.
+        expired = [key for key in unsettled if key in holders and holders[key][3] <= now_us]
+        for key in expired:
             del holders[key]
-            yield statements.replace_key(firsts[key], now_us=now_us)
+        yield from statements.delete_keys(ref, expired, until_us=now_us)
         if len(holders) == len(keys):
             break
     else:
@@ -134,8 +134,8 @@ def _take_keys(prepared: Sequence[Submission], ref: TaskRef, *, dialect: Dialect
         )
     receipts = [_receipt(submission, holders) for submission in prepared]
     if any(receipt.conflict for receipt in receipts):
-        for submission in firsts.values():
-            yield statements.delete_key(submission)
+        taken = [key for key in keys if _text(holders[key][1]) == firsts[key].instance.id]
+        yield from statements.delete_keys(ref, taken, until_us=firsts[keys[0]].key_expires_us)
         refuse_conflicts(prepared, receipts, others_accepted=False)
     return receipts
 
