@@ -10,6 +10,8 @@ from random import Random
 
 import pytest
 from prometheus_client import CollectorRegistry
+from support.transaction_databases import Database, new_database
+from support.transaction_ways import Way
 
 from ostinato import App
 from ostinato.clock import SystemClock
@@ -82,3 +84,39 @@ def url(request: pytest.FixtureRequest) -> Iterator[str]:
 @pytest.fixture(params=WAYS)
 def app(request: pytest.FixtureRequest, make_app: Callable[[str], App]) -> App:
     return make_app(request.param)
+
+
+@pytest.fixture
+def shop() -> Iterator[App]:
+    """An app whose scheduler is not there: what it does in a user's transaction needs none."""
+    app = App("shop", "http://127.0.0.1:9")
+
+    @app.task
+    def notify(customer: int, text: str = "hello") -> bool:
+        return True
+
+    yield app
+    app.close()
+
+
+@pytest.fixture(scope="session")
+def databases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Database]]:
+    """Gives the session's database of a kind, made when it is first asked for."""
+    made: dict[str, Database] = {}
+    with ExitStack() as stack:
+
+        def give(kind: str) -> Database:
+            if kind not in made:
+                made[kind] = stack.enter_context(new_database(kind, tmp_path_factory.mktemp(kind)))
+            return made[kind]
+
+        yield give
+
+
+@pytest.fixture
+def database(way: Way, databases: Callable[[str], Database], shop: App) -> Database:
+    """The database that a way leads to, empty but for the tasks of `shop`."""
+    found = databases(way.kind)
+    found.clear()
+    found.put_tasks(shop.definitions())
+    return found

@@ -91,6 +91,8 @@ assert_type(
     app.shell("backup", ["pg_dump"], env={"A": "b"}, grace="10s").submit(database="x").result()["exit_code"],
     int,
 )
+assert_type(bare.options(connection=object()).submit("today"), Handle[float])
+assert_type(app.submit("bare", {"day": "a"}, connection=object()), Handle[Any])
 assert_type(app.http("poke", "GET", url="https://example.com").options(delay=1).submit(), Handle[HttpResult])
 assert_type(app.http("ping", "POST", url="https://example.com", read_timeout=1).name, str)
 assert_type(Retry.delays([1, "10s"], retry_on=[OSError, "HTTP_5*"]), RetryPolicy)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from random import Random
 from typing import NamedTuple
@@ -32,7 +32,7 @@ from ostinato.store.protocol import Store
 #: Design section 11: an idempotency key is live so long from the creation of its instance.
 KEY_LIFETIME_US = DAY
 #: Names that a "did you mean" chooses from.
-_CLOSE_NAMES_MAX = 1_000
+CLOSE_NAMES_MAX = 1_000
 _REASON_BYTES_MAX = 1_000
 
 
@@ -77,11 +77,7 @@ async def submit(
     is repeated with the same task and payload is the same submission, and answered as it was.
     Source: design sections 5 and 11; I5, I8, C141.
     """
-    tasks = await _resolve(store, submissions)
-    rows = [
-        _prepare(request, tasks, now_us=now_us, rng=rng, position=index if len(submissions) > 1 else None)
-        for index, request in enumerate(submissions)
-    ]
+    rows = prepare(submissions, await _find_tasks(store, submissions), now_us=now_us, rng=rng)
     if not rows:
         return []
     _refuse_repeated_ids(submissions)
@@ -96,11 +92,28 @@ async def submit(
         )
         for row, receipt in zip(rows, receipts, strict=True)
     ]
-    _refuse_conflicts(rows, answered)
+    refuse_conflicts(rows, answered)
     return answered
 
 
-async def _resolve(store: Store, submissions: Sequence[SubmitRequest]) -> dict[TaskRef, _Resolved]:
+def prepare(
+    submissions: Sequence[SubmitRequest], tasks: Mapping[TaskRef, TaskRow], *, now_us: int, rng: Random
+) -> list[Submission]:
+    """What is to be inserted for each request, all checked; `tasks` has every one that they name.
+
+    Pure, for those who insert in a transaction of their own. Raises as `submit` does before it writes.
+    """
+    resolved: dict[TaskRef, _Resolved] = {}
+    for ref, row in tasks.items():
+        refuse_disabled(row)
+        resolved[ref] = _resolved(row)
+    return [
+        _prepare(request, resolved, now_us=now_us, rng=rng, position=index if len(submissions) > 1 else None)
+        for index, request in enumerate(submissions)
+    ]
+
+
+async def _find_tasks(store: Store, submissions: Sequence[SubmitRequest]) -> dict[TaskRef, TaskRow]:
     refs: dict[TaskRef, None] = {}
     for index, request in enumerate(submissions):
         ref = TaskRef(request.namespace, request.task)
@@ -111,11 +124,9 @@ async def _resolve(store: Store, submissions: Sequence[SubmitRequest]) -> dict[T
             refs[ref] = None
     rows = await store.get_tasks([*refs])
     for ref in refs:
-        row = rows.get(ref)
-        if row is None:
+        if ref not in rows:
             raise await task_not_found(store, ref)
-        refuse_disabled(row)
-    return {ref: _resolved(row) for ref, row in rows.items()}
+    return rows
 
 
 def refuse_disabled(row: TaskRow) -> None:
@@ -136,9 +147,15 @@ def _resolved(row: TaskRow) -> _Resolved:
 
 async def task_not_found(store: Store, ref: TaskRef) -> UserError:
     """The error for a task that does not exist, with the closest name that does."""
-    rows = await store.list_tasks(ref.namespace, after=None, limit=_CLOSE_NAMES_MAX)
-    hint = did_you_mean(ref.name, (row.ref.name for row in rows))
-    if not rows:
+    rows = await store.list_tasks(ref.namespace, after=None, limit=CLOSE_NAMES_MAX)
+    return task_missing(ref, [row.ref.name for row in rows])
+
+
+def task_missing(ref: TaskRef, names: Iterable[str]) -> UserError:
+    """The error for a task that is none of `names`, which its namespace has."""
+    known = [*names]
+    hint = did_you_mean(ref.name, known)
+    if not known:
         hint = f"namespace {ref.namespace} has no tasks; apply or start a worker with the app that has it"
     return UserError("TASK_NOT_FOUND", f"task {ref} does not exist", subject=str(ref), hint=hint)
 
@@ -289,7 +306,10 @@ def _is_same_work(one: Instance, other: Instance) -> bool:
     return one.ref == other.ref and canonical_json(one.payload) == canonical_json(other.payload)
 
 
-def _refuse_conflicts(rows: Sequence[Submission], receipts: Sequence[SubmitReceipt]) -> None:
+def refuse_conflicts(
+    rows: Sequence[Submission], receipts: Sequence[SubmitReceipt], *, others_accepted: bool = True
+) -> None:
+    """Raise ``KEY_CONFLICT`` if a receipt tells one; `others_accepted`: what the message says of the rest."""
     conflicts = [index for index, receipt in enumerate(receipts) if receipt.conflict]
     if not conflicts:
         return
@@ -298,7 +318,7 @@ def _refuse_conflicts(rows: Sequence[Submission], receipts: Sequence[SubmitRecei
         f"key {rows[first].key!r} is live with another payload, of instance {receipts[first].instance_id}"
     )
     if len(rows) > 1:
-        accepted = len(rows) - len(conflicts)
+        accepted = len(rows) - len(conflicts) if others_accepted else 0
         message = f"submissions[{first}]: {message}; {accepted} of the {len(rows)} submissions are accepted"
     raise ConflictError(
         "KEY_CONFLICT",

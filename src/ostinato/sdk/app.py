@@ -4,34 +4,29 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from datetime import datetime
-from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar, Unpack, cast, overload
+from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack, cast, overload
 
 from ostinato.clock import Clock
 from ostinato.control.document.executor_blocks import HTTP, SHELL
 from ostinato.control.names import validate_name
-from ostinato.control.submit import SubmitRequest
 from ostinato.core.definition import ExecutorSpec, HttpSpec, ShellSpec, TaskDefinition, TaskRef
-from ostinato.core.payload import encode_payload, not_an_object
-from ostinato.errors import UserError, restated
+from ostinato.errors import UserError
 from ostinato.sdk.context import Context
 from ostinato.sdk.declaration import TaskOptions, make_definition, read_executor
 from ostinato.sdk.decorator import TaskDecorator
 from ostinato.sdk.gateway.address import said_url
 from ostinato.sdk.gateway.connection import Connection, OpenStore
-from ostinato.sdk.handle import Handle
 from ostinato.sdk.results import HttpResult, ShellResult
 from ostinato.sdk.retry import Duration
-from ostinato.sdk.submission import NOW, Submission, SubmitOptions
+from ostinato.sdk.submitting import Submitting, encode_mapping
 from ostinato.sdk.task import AsyncTask, DeclaredTask, Task, read_function
-from ostinato.store.batches import ApplyReceipt, SubmitReceipt
+from ostinato.store.batches import ApplyReceipt
 
 P = ParamSpec("P")
 R = TypeVar("R")
-AnyTask: TypeAlias = DeclaredTask[Any] | str
 
 
-class App:
+class App(Submitting):
     """A set of tasks in one namespace, and the way to submit them.
 
     `url` is the scheduler's address (``http://…``, ``https://…``), or the database that it uses
@@ -161,15 +156,11 @@ class App:
         return task
 
     def _declare(self, name: str, spec: ExecutorSpec, *, options: TaskOptions) -> DeclaredTask[Any]:
-        payload = _encoded(options.get("payload", {}))
+        payload = encode_mapping(options.get("payload", {}))
         definition = make_definition(self._ref(name), spec, options=options, payload=payload)
         task: DeclaredTask[Any] = DeclaredTask(self, definition)
         self._add(task, same_as=None)
         return task
-
-    def _ref(self, name: str, *, field: str = "name") -> TaskRef:
-        validate_name(name, field=field)
-        return TaskRef(self.namespace, name)
 
     def _add(self, task: DeclaredTask[Any], *, same_as: Callable[..., Any] | None) -> None:
         earlier = self._declared.get(task.ref)
@@ -200,116 +191,6 @@ class App:
         with self._connection.making_database():
             return await self._connection.client.call_async(self._connection.apply)
 
-    # ── submit ────────────────────────────────────────────────────────────────────────────────────────
-
-    def submit(
-        self,
-        task: AnyTask,
-        payload: Mapping[str, object] | None = None,
-        *,
-        key: str | None = None,
-        delay: Duration | None = None,
-        at: datetime | None = None,
-        priority: int | None = None,
-    ) -> Handle[Any]:
-        """Submit a task by its name or object, with its arguments by name. See `SubmitOptions`.
-
-        Raises ``TASK_NOT_FOUND``, ``TASK_DISABLED``, ``INVALID_PAYLOAD``, ``PAYLOAD_TOO_LARGE``,
-        ``KEY_CONFLICT``, ``SCHEDULER_UNREACHABLE``, ``DATABASE_UNAVAILABLE`` and those of wrong options,
-        naming the field.
-        """
-        options = SubmitOptions(key=key, delay=delay, at=at, priority=priority)
-        return self.submit_request(
-            self._request(task, payload or {}, options=options), decode=self._decoder(task)
-        )
-
-    async def submit_async(
-        self,
-        task: AnyTask,
-        payload: Mapping[str, object] | None = None,
-        *,
-        key: str | None = None,
-        delay: Duration | None = None,
-        at: datetime | None = None,
-        priority: int | None = None,
-    ) -> Handle[Any]:
-        """As `submit`."""
-        options = SubmitOptions(key=key, delay=delay, at=at, priority=priority)
-        request = self._request(task, payload or {}, options=options)
-        return await self.submit_request_async(request, decode=self._decoder(task))
-
-    def submit_many(
-        self, task: AnyTask, entries: Sequence[Mapping[str, object] | Submission]
-    ) -> list[Handle[Any]]:
-        """Submit many instances of one task at once, all or none; handles in the same order.
-
-        An entry is a payload, or a ``Submission`` with options of its own. Errors name ``submissions[n]``.
-        """
-        requests = self._requests(task, entries)
-        receipts = self._connection.client.call(lambda gateway: self._connection.submit(gateway, requests))
-        return [self._handle(receipt, self._decoder(task)) for receipt in receipts]
-
-    async def submit_many_async(
-        self, task: AnyTask, entries: Sequence[Mapping[str, object] | Submission]
-    ) -> list[Handle[Any]]:
-        """As `submit_many`."""
-        requests = self._requests(task, entries)
-        receipts = await self._connection.client.call_async(
-            lambda gateway: self._connection.submit(gateway, requests)
-        )
-        return [self._handle(receipt, self._decoder(task)) for receipt in receipts]
-
-    def submit_request(
-        self, request: SubmitRequest, *, decode: Callable[[bytes], object] | None
-    ) -> Handle[Any]:
-        """Submit what has been checked and encoded already; what tasks call."""
-        receipts = self._connection.client.call(lambda gateway: self._connection.submit(gateway, [request]))
-        return self._handle(receipts[0], decode)
-
-    async def submit_request_async(
-        self, request: SubmitRequest, *, decode: Callable[[bytes], object] | None
-    ) -> Handle[Any]:
-        """As `submit_request`."""
-        receipts = await self._connection.client.call_async(
-            lambda gateway: self._connection.submit(gateway, [request])
-        )
-        return self._handle(receipts[0], decode)
-
-    def handle(self, instance_id: str) -> Handle[Any]:
-        """Handle on an instance that is known by its id; its existence is checked when it is used."""
-        return Handle(self._connection.client, instance_id, created=False)
-
-    def _requests(
-        self, task: AnyTask, entries: Sequence[Mapping[str, object] | Submission]
-    ) -> list[SubmitRequest]:
-        requests: list[SubmitRequest] = []
-        for index, entry in enumerate(entries):
-            payload, options = (
-                (entry.payload, entry.options) if isinstance(entry, Submission) else (entry, NOW)
-            )
-            try:
-                requests.append(self._request(task, payload, options=options))
-            except UserError as error:
-                field = f"submissions[{index}]" + (f".{error.field}" if error.field else "")
-                raise restated(error, field=field) from None
-        return requests
-
-    def _request(
-        self, task: AnyTask, payload: Mapping[str, object], *, options: SubmitOptions
-    ) -> SubmitRequest:
-        known = self._declared.get(TaskRef(self.namespace, task)) if isinstance(task, str) else task
-        if known is not None:
-            return options.request(known.ref, known.encode_object(payload))
-        return options.request(self._ref(str(task), field="task"), _encoded(payload))
-
-    def _decoder(self, task: AnyTask) -> Callable[[bytes], object] | None:
-        known = self._declared.get(TaskRef(self.namespace, task)) if isinstance(task, str) else task
-        return None if known is None else known.decoder
-
-    def _handle(self, receipt: SubmitReceipt, decode: Callable[[bytes], object] | None) -> Handle[Any]:
-        client = self._connection.client
-        return Handle(client, receipt.instance_id, created=receipt.created, decode=decode)
-
     # ── connection ────────────────────────────────────────────────────────────────────────────────────
 
     def use_store(self, open_store: OpenStore, *, clock: Clock | None = None) -> None:
@@ -325,13 +206,6 @@ class App:
         A later call opens a new one.
         """
         self._connection.client.close()
-
-
-def _encoded(payload: Mapping[str, object]) -> bytes:
-    # What Python hands in need not be what is declared.
-    if not isinstance(payload, Mapping):
-        raise not_an_object(payload, field="payload")
-    return encode_payload(dict(payload))
 
 
 def _listed(value: object) -> object:

@@ -27,11 +27,19 @@ class Submitter(Protocol):
     """What a task asks of its app."""
 
     def submit_request(
-        self, request: SubmitRequest, *, decode: Callable[[bytes], object] | None
+        self,
+        request: SubmitRequest,
+        *,
+        decode: Callable[[bytes], object] | None,
+        connection: object | None = None,
     ) -> Handle[Any]: ...
 
     async def submit_request_async(
-        self, request: SubmitRequest, *, decode: Callable[[bytes], object] | None
+        self,
+        request: SubmitRequest,
+        *,
+        decode: Callable[[bytes], object] | None,
+        connection: object | None = None,
     ) -> Handle[Any]: ...
 
 
@@ -69,19 +77,28 @@ class DeclaredTask(Generic[R]):
         delay: Duration | None = None,
         at: datetime | None = None,
         priority: int | None = None,
+        connection: object | None = None,
     ) -> BoundDeclaredTask[R]:
-        """The task with options for one submission: ``backup.options(delay="5m").submit()``."""
-        return BoundDeclaredTask(self, SubmitOptions(key=key, delay=delay, at=at, priority=priority))
+        """The task with options for one submission: ``backup.options(delay="5m").submit()``.
 
-    def submit_payload(self, payload: Mapping[str, object], options: SubmitOptions) -> Handle[R]:
+        `connection`: in the transaction of this connection of the user's, as for ``app.submit``.
+        """
+        options = SubmitOptions(key=key, delay=delay, at=at, priority=priority)
+        return BoundDeclaredTask(self, options, connection=connection)
+
+    def submit_payload(
+        self, payload: Mapping[str, object], options: SubmitOptions, *, connection: object | None = None
+    ) -> Handle[R]:
         """Submit arguments by name with options."""
         request = options.request(self.ref, self.encode_object(payload))
-        return self._app.submit_request(request, decode=self.decoder)
+        return self._app.submit_request(request, decode=self.decoder, connection=connection)
 
-    async def submit_payload_async(self, payload: Mapping[str, object], options: SubmitOptions) -> Handle[R]:
+    async def submit_payload_async(
+        self, payload: Mapping[str, object], options: SubmitOptions, *, connection: object | None = None
+    ) -> Handle[R]:
         """As `submit_payload`."""
         request = options.request(self.ref, self.encode_object(payload))
-        return await self._app.submit_request_async(request, decode=self.decoder)
+        return await self._app.submit_request_async(request, decode=self.decoder, connection=connection)
 
     def encode_object(self, payload: Mapping[str, object]) -> bytes:
         """JSON of a payload given by name. Raises ``INVALID_PAYLOAD``, ``PAYLOAD_TOO_LARGE``."""
@@ -130,11 +147,11 @@ class Task(DeclaredTask[R], Generic[P, R]):
         Raises ``INVALID_PAYLOAD`` naming an argument that is missing, unknown or of the wrong type,
         ``PAYLOAD_TOO_LARGE``, ``TASK_DISABLED``, ``SCHEDULER_UNREACHABLE`` and ``DATABASE_UNAVAILABLE``.
         """
-        return self._submit(NOW, args, kwargs=kwargs)
+        return self.submit_call(NOW, args, kwargs=kwargs)
 
     async def submit_async(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:  # type: ignore[override]  # as said above
         """As `submit`."""
-        return await self._submit_async(NOW, args, kwargs=kwargs)
+        return await self.submit_call_async(NOW, args, kwargs=kwargs)
 
     def options(  # type: ignore[override]  # as for submit: bound to the function's own arguments
         self,
@@ -143,21 +160,38 @@ class Task(DeclaredTask[R], Generic[P, R]):
         delay: Duration | None = None,
         at: datetime | None = None,
         priority: int | None = None,
+        connection: object | None = None,
     ) -> BoundTask[P, R]:
-        """The task with options for one submission: ``task.options(delay="5m").submit(17)``."""
-        return BoundTask(self, SubmitOptions(key=key, delay=delay, at=at, priority=priority))
+        """The task with options for one submission: ``task.options(delay="5m").submit(17)``.
 
-    def _submit(
-        self, options: SubmitOptions, args: tuple[object, ...], *, kwargs: Mapping[str, object]
-    ) -> Handle[R]:
-        request = options.request(self.ref, self.encode_call(args, kwargs))
-        return self._app.submit_request(request, decode=self.decoder)
+        `connection`: in the transaction of this connection of the user's, as for ``app.submit``.
+        """
+        options = SubmitOptions(key=key, delay=delay, at=at, priority=priority)
+        return BoundTask(self, options, connection=connection)
 
-    async def _submit_async(
-        self, options: SubmitOptions, args: tuple[object, ...], *, kwargs: Mapping[str, object]
+    def submit_call(
+        self,
+        options: SubmitOptions,
+        args: tuple[object, ...],
+        *,
+        kwargs: Mapping[str, object],
+        connection: object | None = None,
     ) -> Handle[R]:
+        """Submit the function's own arguments with options."""
         request = options.request(self.ref, self.encode_call(args, kwargs))
-        return await self._app.submit_request_async(request, decode=self.decoder)
+        return self._app.submit_request(request, decode=self.decoder, connection=connection)
+
+    async def submit_call_async(
+        self,
+        options: SubmitOptions,
+        args: tuple[object, ...],
+        *,
+        kwargs: Mapping[str, object],
+        connection: object | None = None,
+    ) -> Handle[R]:
+        """As `submit_call`."""
+        request = options.request(self.ref, self.encode_call(args, kwargs))
+        return await self._app.submit_request_async(request, decode=self.decoder, connection=connection)
 
     def encode_call(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> bytes:
         """Payload of a call. Raises ``INVALID_PAYLOAD`` naming the argument, ``PAYLOAD_TOO_LARGE``."""
@@ -207,33 +241,39 @@ class AsyncTask(Task[P, R]):
 class BoundDeclaredTask(Generic[R]):
     """A shell or http task with options for its next submission."""
 
-    def __init__(self, task: DeclaredTask[R], options: SubmitOptions) -> None:
+    def __init__(
+        self, task: DeclaredTask[R], options: SubmitOptions, *, connection: object | None = None
+    ) -> None:
         self._task = task
         self._options = options
+        self._connection = connection
 
     def submit(self, **payload: object) -> Handle[R]:
         """As ``DeclaredTask.submit``; also raises ``KEY_CONFLICT``."""
-        return self._task.submit_payload(payload, self._options)
+        return self._task.submit_payload(payload, self._options, connection=self._connection)
 
     async def submit_async(self, **payload: object) -> Handle[R]:
         """As `submit`."""
-        return await self._task.submit_payload_async(payload, self._options)
+        return await self._task.submit_payload_async(payload, self._options, connection=self._connection)
 
 
 class BoundTask(Generic[P, R]):
     """A task with options for its next submission."""
 
-    def __init__(self, task: Task[P, R], options: SubmitOptions) -> None:
+    def __init__(self, task: Task[P, R], options: SubmitOptions, *, connection: object | None = None) -> None:
         self._task = task
         self._options = options
+        self._connection = connection
 
     def submit(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """As ``Task.submit``; also raises ``KEY_CONFLICT`` if the key is live with other arguments."""
-        return self._task._submit(self._options, args, kwargs=kwargs)
+        return self._task.submit_call(self._options, args, kwargs=kwargs, connection=self._connection)
 
     async def submit_async(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """As `submit`."""
-        return await self._task._submit_async(self._options, args, kwargs=kwargs)
+        return await self._task.submit_call_async(
+            self._options, args, kwargs=kwargs, connection=self._connection
+        )
 
 
 def read_function(function: Callable[..., object], *, subject: str) -> Signature:

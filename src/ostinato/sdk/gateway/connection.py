@@ -15,6 +15,7 @@ from ostinato.sdk.client import Client
 from ostinato.sdk.gateway.address import SaidUrl, naming_source, require_database, said_url
 from ostinato.sdk.gateway.database import DatabaseGateway
 from ostinato.sdk.gateway.protocol import Gateway
+from ostinato.sdk.transaction.submit import submit_within, submit_within_async
 from ostinato.store.batches import ApplyReceipt, SubmitReceipt
 from ostinato.store.protocol import Store
 
@@ -72,6 +73,16 @@ class Connection:
         if self._applied != self._definitions():
             await self.apply(gateway)
         return await gateway.submit(requests)
+
+    def submit_within(self, connection: object, requests: Sequence[SubmitRequest]) -> list[SubmitReceipt]:
+        """Submit in the transaction of the user's own `connection`, in this thread; applies nothing."""
+        return submit_within(connection, requests, clock=self.client.clock, rng=self._rng)
+
+    async def submit_within_async(
+        self, connection: object, requests: Sequence[SubmitRequest]
+    ) -> list[SubmitReceipt]:
+        """As `submit_within`, on the running loop."""
+        return await submit_within_async(connection, requests, clock=self.client.clock, rng=self._rng)
 
     async def _open(self, clock: Clock) -> Gateway:
         said = said_url(self._url)
