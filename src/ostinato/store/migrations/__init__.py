@@ -4,5 +4,12 @@ A file's name says when it runs in a rolling upgrade: ``pre`` before the new cod
 node of the old code has gone.
 """
 
-#: Newest revision. A database that holds it needs no Alembic, whose import takes longer than all of opening.
-HEAD_REVISION = "0003"
+#: Every revision, oldest first; a test compares them with the files. Known here without Alembic, whose import
+#: takes longer than all of opening a database that has the newest.
+REVISIONS = ("0001", "0002", "0003")
+HEAD_REVISION = REVISIONS[-1]
+
+#: Where a server's database says its revision. Not Alembic's own name, which the other tables of a database
+#: that Ostinato shares with an application may have taken.
+SERVER_VERSION_TABLE = "ostinato_schema"
+SQLITE_VERSION_TABLE = "alembic_version"
