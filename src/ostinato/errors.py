@@ -89,7 +89,12 @@ CODES: dict[str, CodeEntry] = {
     ),
     "TASK_OF_APP": CodeEntry(EXIT_CONFLICT, "The task is declared by an app, so no document may change it."),
     "TASK_DISABLED": CodeEntry(EXIT_CONFLICT, "The task is disabled and accepts no submissions or replays."),
-    "NODE_ALREADY_RUNNING": CodeEntry(EXIT_CONFLICT, "Another scheduler node has this SQLite database."),
+    "NODE_ALREADY_RUNNING": CodeEntry(
+        EXIT_CONFLICT, "A scheduler node runs on the database, which has to be free of others now."
+    ),
+    "COPY_REFUSED": CodeEntry(
+        EXIT_CONFLICT, "A database is not copied: instances run in it, or the other one is not empty."
+    ),
     "PORT_IN_USE": CodeEntry(EXIT_CONFLICT, "The address to listen on is taken."),
     "RESULT_NOT_READY": CodeEntry(EXIT_FAILED, "The instance did not end within the time given."),
     "INSTANCE_FAILED": CodeEntry(EXIT_FAILED, "The instance ended without success, so it has no result."),
@@ -100,7 +105,9 @@ CODES: dict[str, CodeEntry] = {
     "DATABASE_UNUSABLE": CodeEntry(
         EXIT_BAD_INPUT, "The database is corrupt, read-only, gone or not Ostinato's.", http_status=503
     ),
-    "SCHEMA_VERSION": CodeEntry(EXIT_BAD_INPUT, "The database was made by a newer version of Ostinato."),
+    "SCHEMA_VERSION": CodeEntry(
+        EXIT_BAD_INPUT, "The database's schema is missing, or is not the one of this version of Ostinato."
+    ),
     "SCHEDULER_UNREACHABLE": CodeEntry(EXIT_UNREACHABLE, "No scheduler answers at the address."),
     "OVERLOADED": CodeEntry(EXIT_UNREACHABLE, "Too many requests are under way; repeat it a little later."),
     "CONNECTION_CLOSED": CodeEntry(EXIT_UNREACHABLE, "The other side ended the stream, or it broke."),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from support.commands import Invoke
 
-GROUPS = ["task", "instance", "worker", "node", "partition", "namespace", "cron"]
+GROUPS = ["task", "instance", "worker", "node", "partition", "namespace", "db", "cron"]
 
 
 @pytest.mark.parametrize(

@@ -135,7 +135,7 @@ def test_worker_without_the_token_is_told_which_option_gives_it(tmp_path: Path) 
     assert "--join-token-file" in str(caught.value)
 
 
-@pytest.mark.parametrize("url", ["oracle://x", "sqlite://x.db", "sqlite:///", "postgresql://h/d", "x.db"])
+@pytest.mark.parametrize("url", ["oracle://x", "sqlite://x.db", "sqlite:///", "postgresql://h", "x.db"])
 def test_url_that_is_no_database_names_its_source(url: str, tmp_path: Path) -> None:
     settings = load_settings({}, {"OSTINATO_DATABASE": url}, cwd=tmp_path)
     with pytest.raises(UserError) as caught, naming_sources(settings):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -32,9 +34,9 @@ async def test_memory_needs_no_file() -> None:
 @pytest.mark.parametrize(
     ("url", "word"),
     [
-        ("postgresql://user:secret@host/db", "not in this version"),
-        ("postgresql+psycopg://host/db", "not in this version"),
-        ("mysql://host/db", "not in this version"),
+        ("postgresql://user:secret@host", "names no database"),
+        ("postgresql+psycopg://user:secret@host/db", "names a driver"),
+        ("mysql://user:secret@host/db?sslmod=on", "'sslmod' is not known"),
         ("sqlite://a.db", "three slashes"),
         ("sqlite:a.db", "three slashes"),
         ("sqlite:///", "names no file"),
@@ -50,3 +52,43 @@ def test_any_other_url_is_refused_without_repeating_a_password(url: str, word: s
     assert caught.value.code == "INVALID_SETTING"
     assert word in caught.value.message
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "name"),
+    [
+        ("postgresql://user:secret@host/db", "postgres"),
+        ("postgres://user@host/db", "postgres"),
+        ("mysql://user:secret@host/db", "mysql"),
+        ("mariadb://user@host/db", "mysql"),
+    ],
+)
+def test_a_server_is_named_without_being_asked(url: str, name: str) -> None:
+    store = open_store_from_url(url, clock=SystemClock())
+    assert store.capabilities.name == name
+    assert store.capabilities.many_nodes
+
+
+@pytest.mark.parametrize(
+    ("url", "driver", "extra"),
+    [
+        ("postgresql://user:secret@host/db", "asyncpg", "postgres"),
+        ("mysql://user:secret@host/db", "asyncmy", "mysql"),
+        ("mariadb://user:secret@host/db", "greenlet", "mysql"),
+    ],
+)
+def test_a_missing_driver_is_named_with_what_installs_it(url: str, driver: str, extra: str) -> None:
+    program = (
+        f"import sys; sys.modules[{driver!r}] = None\n"
+        "from ostinato.clock import SystemClock\n"
+        "from ostinato.errors import UserError\n"
+        "from ostinato.store.from_url import open_store_from_url\n"
+        "try:\n"
+        f"    open_store_from_url({url!r}, clock=SystemClock())\n"
+        "except UserError as error:\n"
+        "    print(error.code, error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("INVALID_SETTING database: the driver for")
+    assert f"pip install 'ostinato[{extra}]'" in done.stdout
+    assert "secret" not in done.stdout

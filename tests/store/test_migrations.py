@@ -12,13 +12,17 @@ from sqlalchemy import create_engine
 from ostinato.clock import SystemClock
 from ostinato.core.definition import encode_definition
 from ostinato.core.states import State
+from ostinato.errors import ConflictError, UnavailableError, UserError
+from ostinato.store.administration import administrator_of
 from ostinato.store.batches import WorkerRow
+from ostinato.store.migrations import HEAD_REVISION, REVISIONS
 from ostinato.store.migrations.run import alembic_config
 from ostinato.store.sqlite.database import APPLICATION_ID
 from ostinato.store.sqlite.store import SqliteStore
 from ostinato.testing.contracts.store_kit import REF, T0, Owner, counts, make_definition
 
 _DEFINITION = make_definition()
+_OLD = REVISIONS[:-1]
 
 
 def _make_old(path: Path, revision: str) -> None:
@@ -106,7 +110,7 @@ async def _open(path: Path) -> SqliteStore:
     return store
 
 
-@pytest.mark.parametrize("revision", ["0001"])
+@pytest.mark.parametrize("revision", _OLD)
 async def test_an_old_database_opens_and_keeps_its_rows(tmp_path: Path, revision: str) -> None:
     path = tmp_path / "old.db"
     _make_old(path, revision)
@@ -131,7 +135,7 @@ async def test_an_old_database_opens_and_keeps_its_rows(tmp_path: Path, revision
         await store.close()
 
 
-@pytest.mark.parametrize("revision", ["0001"])
+@pytest.mark.parametrize("revision", _OLD)
 async def test_a_migrated_database_is_like_one_made_anew(tmp_path: Path, revision: str) -> None:
     _make_old(tmp_path / "old.db", revision)
     for name in ("old.db", "new.db"):
@@ -146,3 +150,68 @@ async def test_opening_once_more_changes_nothing(tmp_path: Path) -> None:
     before = _rows(path), _schema(path)
     await (await _open(path)).close()
     assert (_rows(path), _schema(path)) == before
+
+
+@pytest.mark.parametrize("revision", _OLD)
+async def test_rows_are_kept_on_the_way_up_and_down(tmp_path: Path, revision: str) -> None:
+    path = tmp_path / "old.db"
+    _make_old(path, revision)
+    before = _schema(path)
+    administrator = administrator_of(f"sqlite:///{path}", clock=SystemClock())
+    assert (await administrator.facts()).pending == list(REVISIONS[REVISIONS.index(revision) + 1 :])
+    facts = await administrator.upgrade(HEAD_REVISION, partition_count=99)
+    assert (facts.revision, facts.partitions, facts.pending) == (HEAD_REVISION, 8, [])
+    rows = _rows(path)
+    assert len(rows["instance"]) == len(rows["task"]) == 1
+    facts = await administrator.downgrade(revision)
+    assert (facts.revision, facts.partitions) == (revision, 8)
+    assert _without_texts(_schema(path)) == _without_texts(before)
+    await administrator.upgrade(HEAD_REVISION, partition_count=99)
+    assert _rows(path) == rows
+
+
+def _without_texts(schema: dict[str, tuple[object, ...]]) -> dict[str, tuple[object, ...]]:
+    """SQLite keeps the text of each CREATE TABLE and edits it, which leaves other white space."""
+    return {name: value for name, value in schema.items() if not name.startswith("sqlite_")}
+
+
+async def test_a_file_is_made_by_an_upgrade_and_never_by_a_question(tmp_path: Path) -> None:
+    path = tmp_path / "new.db"
+    administrator = administrator_of(f"sqlite:///{path}", clock=SystemClock())
+    for ask in (administrator.facts, lambda: administrator.downgrade("0001")):
+        with pytest.raises(UnavailableError) as caught:
+            await ask()
+        assert caught.value.code == "DATABASE_UNAVAILABLE"
+    assert not path.exists()
+    assert (await administrator.upgrade("0001", partition_count=4)).partitions == 4
+    store = await _open(path)
+    assert store.partition_count == 4
+    await store.close()
+
+
+async def test_a_file_with_a_scheduler_is_not_downgraded(tmp_path: Path) -> None:
+    path = tmp_path / "busy.db"
+    store = await _open(path)
+    try:
+        await Owner.of(store)
+        administrator = administrator_of(f"sqlite:///{path}", clock=SystemClock())
+        with pytest.raises(ConflictError) as caught:
+            await administrator.downgrade("0001")
+        assert caught.value.code == "NODE_ALREADY_RUNNING"
+    finally:
+        await store.close()
+    assert (await administrator.downgrade("0001")).revision == "0001"
+
+
+async def test_a_file_is_removed_rather_than_emptied(tmp_path: Path) -> None:
+    path = tmp_path / "old.db"
+    _make_old(path, "0001")
+    with pytest.raises(UserError, match="remove the file") as caught:
+        await administrator_of(f"sqlite:///{path}", clock=SystemClock()).downgrade("base")
+    assert (caught.value.code, caught.value.field) == ("INVALID_VALUE", "to")
+
+
+async def test_what_lives_in_memory_has_no_schema() -> None:
+    with pytest.raises(UserError) as caught:
+        administrator_of("memory:", clock=SystemClock())
+    assert (caught.value.code, caught.value.field) == ("INVALID_SETTING", "database")

@@ -70,7 +70,7 @@ def test_refused_url_of_an_app_a_setting_or_a_database_is_quoted_without_what_is
         lambda: read_address(url),
         lambda: read_addresses(url),
         lambda: open_store_from_url(url, clock=SystemClock()),
-        lambda: open_store_from_url(f"postgresql://user:{SECRET}@h/x", clock=SystemClock()),
+        lambda: open_store_from_url(f"postgresql://user:{SECRET}@h/x?a=b", clock=SystemClock()),
     ]
     for say in wrong:
         with pytest.raises(OstinatoError) as caught:

@@ -77,6 +77,12 @@ def _namespace() -> typer.Typer:
     return cluster.namespace_app
 
 
+def _db() -> typer.Typer:
+    from ostinato.cli.commands import database
+
+    return database.app
+
+
 def _doctor() -> Callable[..., None]:
     from ostinato.cli.commands import doctor
 
@@ -120,6 +126,7 @@ COMMANDS: dict[str, Lazy] = {
     "node": Lazy("Scheduler nodes: list.", _node),
     "partition": Lazy("Partitions and their owners: list.", _partition),
     "namespace": Lazy("Namespaces that have tasks: list.", _namespace),
+    "db": Lazy("The database's schema: status, upgrade, downgrade; copy.", _db),
     "doctor": Lazy("Look for what is wrong on this machine, and say what to do.", _doctor),
     "cron": Lazy("Try out cron expressions: next.", _cron),
     "completion": Lazy("Print the script that makes a shell complete commands and names.", _completion),

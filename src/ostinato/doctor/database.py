@@ -15,10 +15,13 @@ from ostinato.doctor.files import check_room, human_size
 from ostinato.doctor.report import Status, prefixed, shown_error
 from ostinato.errors import OstinatoError
 from ostinato.settings import Settings, naming_sources, sqlite_path
+from ostinato.store.administration import administrator_of
 from ostinato.store.batches import DatabaseFacts
 from ostinato.store.from_url import open_store_from_url
 from ostinato.store.migrations import HEAD_REVISION
 from ostinato.store.protocol import Store
+from ostinato.store.schema_facts import SchemaFacts
+from ostinato.store.server.url import is_server_url
 from ostinato.store.sqlite.check import check_file
 
 Found = Iterator[tuple[Status, str, str]]
@@ -32,6 +35,7 @@ class DatabaseLook:
         self.settings = settings
         self._lock = threading.Lock()
         self._facts: DatabaseFacts | None = None
+        self._server_facts: SchemaFacts | OstinatoError | None = None
 
     @property
     def path(self) -> Path | None:
@@ -46,13 +50,30 @@ class DatabaseLook:
                 self._facts = check_file(str(self.path))
             return self._facts
 
+    def server_facts(self) -> SchemaFacts | OstinatoError | None:
+        """What a server's database says of its schema, or why it does not; None for any other database."""
+        with self._lock:
+            if self._server_facts is None and is_server_url(self.settings.database):
+                try:
+                    with naming_sources(self.settings):
+                        administrator = administrator_of(self.settings.database, clock=SystemClock())
+                        self._server_facts = asyncio.run(administrator.facts())
+                except OstinatoError as error:
+                    self._server_facts = error
+            return self._server_facts
+
     def is_current(self) -> bool:
         """Whether opening the database neither makes nor migrates anything."""
+        server = self.server_facts()
+        if server is not None:
+            return isinstance(server, SchemaFacts) and server.revision == HEAD_REVISION
         facts = self.facts()
         return facts is not None and facts.schema == "current" and facts.integrity in ("ok", "unfinished")
 
     def has_problems(self) -> bool:
         """Whether the check of the database says what is wrong, so that no other has to."""
+        if self.server_facts() is not None:
+            return not self.is_current()
         facts = self.facts()
         return facts is not None and bool(facts.problems)
 
@@ -77,6 +98,10 @@ def check_database(look: DatabaseLook) -> Found:
     settings = look.settings
     with naming_sources(settings):
         open_store_from_url(settings.database, clock=SystemClock())
+    server = look.server_facts()
+    if server is not None:
+        yield from _server(look, server)
+        return
     facts, path = look.facts(), look.path
     if facts is None or path is None:
         yield "ok", f"{without_passwords(settings.database)} lives with the process that opens it", ""
@@ -98,6 +123,24 @@ def check_database(look: DatabaseLook) -> Found:
         yield from _opens(look)
     if folder.is_dir():
         yield from check_room(folder, what="the database")
+
+
+def _server(look: DatabaseLook, facts: SchemaFacts | OstinatoError) -> Found:
+    """A server's database: it answers, and has the schema of this version."""
+    if isinstance(facts, OstinatoError):
+        yield "fail", shown_error(facts), facts.hint
+        return
+    field = look.settings.source("database")
+    if facts.is_newer:
+        what = f"{field}: {facts.database} has schema {facts.revision}, which this version does not know"
+        yield "fail", what, "use the newer version of Ostinato that made it"
+    elif facts.pending:
+        what = f"{facts.database} has schema {facts.revision or 'none'}, and {HEAD_REVISION} is needed"
+        yield "fail", f"{field}: {what}", "ostinato db upgrade"
+    else:
+        partitions = f"{facts.partitions} partitions"
+        yield "ok", f"{facts.database} answers and has the current schema, {facts.revision}, {partitions}", ""
+        yield from _opens(look)
 
 
 def _opens(look: DatabaseLook) -> Found:

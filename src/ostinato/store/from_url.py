@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 from ostinato.clock import Clock
 from ostinato.errors import UserError
 from ostinato.store.protocol import Store
+from ostinato.store.server.url import ServerUrl, is_server_url, read_server_url
+
+if TYPE_CHECKING:
+    from ostinato.store.server.administration import FaultReader
 
 _SQLITE = "sqlite:///"
-_LATER = ("postgresql", "postgres", "mysql", "mariadb")
-_HINT = "write sqlite:///relative.db, sqlite:////absolute.db or memory:"
+_HINT = "write sqlite:///relative.db, postgresql://user:password@host/database or the same with mysql"
+#: What installs the driver for a family of servers.
+_EXTRAS = {"postgresql": "postgres", "mysql": "mysql"}
+#: Packages of these extras. Another module that is missing is no missing driver.
+_DRIVERS = {"asyncpg", "asyncmy", "greenlet"}
 #: What no path of a URL may hold: the first ends every path, the second would begin parameters.
 _NO_PATH = ("\0", "?")
 
@@ -18,18 +29,67 @@ _NO_PATH = ("\0", "?")
 def open_store_from_url(url: str, *, clock: Clock, partition_count: int = 64) -> Store:
     """Store of `url`, not yet opened: three slashes before a relative path, four before an absolute one.
 
-    Raises ``INVALID_SETTING`` for a URL that names no database of this version.
+    `partition_count` is for a database that opening makes, which no server's is. Raises ``INVALID_SETTING``
+    for a URL that names no database, and where the driver for a server is not installed.
     """
+    if is_server_url(url):
+        return _open_server_store(read_server_url(url), clock=clock)
     if url == "memory:":
         from ostinato.store.memory import MemoryStore
 
         return MemoryStore(clock, partition_count)
+    from ostinato.store.sqlite.store import SqliteStore
+
+    return SqliteStore(sqlite_path_of(url), clock=clock, partition_count=partition_count)
+
+
+def sqlite_path_of(url: str) -> str:
+    """Path of the file that `url` names. Raises ``INVALID_SETTING`` for any other URL."""
     path = url.removeprefix(_SQLITE)
     if url.startswith(_SQLITE) and path and path != ":memory:" and _is_path(path):
-        from ostinato.store.sqlite.store import SqliteStore
-
-        return SqliteStore(path, clock=clock, partition_count=partition_count)
+        return path
     raise _refusal(url)
+
+
+def fault_reader(url: ServerUrl) -> FaultReader:
+    """How errors of the driver are understood. Raises ``INVALID_SETTING`` where it is not installed."""
+    with _needing_driver(url):
+        if url.family == "postgresql":
+            from ostinato.store.postgres.faults import fault_of
+
+            return fault_of
+        from ostinato.store.mysql.faults import fault
+
+        return fault
+
+
+def _open_server_store(url: ServerUrl, *, clock: Clock) -> Store:
+    with _needing_driver(url):
+        if url.family == "postgresql":
+            from ostinato.store.postgres.store import PostgresStore
+
+            return PostgresStore(url, clock=clock)
+        from ostinato.store.mysql.store import MysqlStore
+
+        return MysqlStore(url, clock=clock)
+
+
+@contextmanager
+def _needing_driver(url: ServerUrl) -> Iterator[None]:
+    try:
+        # SQLAlchemy itself misses it only when it is about to connect.
+        import_module("greenlet")
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in _DRIVERS:
+            raise
+        raise UserError(
+            "INVALID_SETTING",
+            f"the driver for {url.family} databases is not installed",
+            subject=url.shown,
+            field="database",
+            hint=f"pip install 'ostinato[{_EXTRAS[url.family]}]'",
+        ) from error
 
 
 def _is_path(path: str) -> bool:
@@ -43,9 +103,7 @@ def _is_path(path: str) -> bool:
 
 def _refusal(url: str) -> UserError:
     scheme = url.partition(":")[0].partition("+")[0].lower()
-    if scheme in _LATER:
-        message, hint = f"{scheme} databases are not in this version", "use sqlite:///ostinato.db"
-    elif url.startswith(_SQLITE) and "?" in url:
+    if url.startswith(_SQLITE) and "?" in url:
         # A parameter without a meaning, such as mode=ro, would promise what is not kept.
         name = ascii(url.partition("?")[2].partition("=")[0])
         message, hint = (

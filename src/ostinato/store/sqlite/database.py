@@ -5,11 +5,16 @@ from __future__ import annotations
 import os
 import sqlite3
 import stat
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from ostinato.errors import OstinatoError, UserError, invariant
 from ostinato.store.migrations import HEAD_REVISION
 from ostinato.store.sqlite.failures import translate, unusable
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
 
 #: ``PRAGMA application_id`` of our files: the letters OSTI.
 APPLICATION_ID = 0x4F535449
@@ -163,12 +168,29 @@ def stored_revision(connection: sqlite3.Connection, path: str) -> str:
 
 
 def _migrate(connection: sqlite3.Connection, path: str, *, partition_count: int) -> None:
-    """Bring the file to the newest schema in one transaction: it is never half made."""
+    """Bring the file to the newest schema."""
+
+    def bring(session: Connection, revision: str) -> None:
+        from ostinato.store.migrations.run import upgrade
+
+        if revision != HEAD_REVISION:
+            upgrade(session, partition_count=partition_count)
+
+    change_schema(connection, path, change=bring)
+
+
+def change_schema(
+    connection: sqlite3.Connection, path: str, *, change: Callable[[Connection, str], None]
+) -> None:
+    """Let `change` migrate from the revision that it is told, in one transaction: never half.
+
+    Raises ``SCHEMA_VERSION`` where a newer version has made it.
+    """
     # Late: importing Alembic takes longer than opening a database that needs no migration.
     from sqlalchemy import create_engine
     from sqlalchemy.pool import StaticPool
 
-    from ostinato.store.migrations.run import knows_revision, upgrade
+    from ostinato.store.migrations.run import knows_revision
 
     engine = create_engine(
         "sqlite://", creator=lambda: connection, poolclass=StaticPool, pool_reset_on_return=None
@@ -185,10 +207,7 @@ def _migrate(connection: sqlite3.Connection, path: str, *, partition_count: int)
                 subject=path,
                 hint="use the newer version of Ostinato that made it",
             )
-        if revision != HEAD_REVISION:
-            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            upgrade(session, partition_count=partition_count)
-            invariant(
-                connection.in_transaction, "migration", "a revision ended the transaction", subject=path
-            )
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        change(session, revision)
+        invariant(connection.in_transaction, "migration", "a revision ended the transaction", subject=path)
         connection.commit()

@@ -66,7 +66,7 @@ def partition_owners(connection: sqlite3.Connection) -> list[Proof]:
     return [Proof(*row) for row in rows]
 
 
-def release_partitions(connection: sqlite3.Connection, node_id: str, partitions: Sequence[int]) -> None:
+def release_partitions(connection: sqlite3.Connection, node_id: str, *, partitions: Sequence[int]) -> None:
     connection.execute("BEGIN IMMEDIATE")
     connection.executemany(
         "UPDATE partition_owner SET owner = '' WHERE partition = ? AND owner = ?",

@@ -182,7 +182,7 @@ class SqliteStore:
 
     async def release_partitions(self, node_id: str, partitions: Sequence[int]) -> None:
         await self._write(
-            "releasing partitions", lambda c: ownership.release_partitions(c, node_id, partitions)
+            "releasing partitions", lambda c: ownership.release_partitions(c, node_id, partitions=partitions)
         )
 
     async def identity(self) -> str:

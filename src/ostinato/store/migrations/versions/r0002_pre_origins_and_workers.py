@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sqlalchemy as sa
-from alembic import op
+
+from ostinato.store.migrations import forms
 
 revision = "0002"
 down_revision = "0001"
@@ -13,19 +14,31 @@ depends_on = None
 
 def upgrade() -> None:
     # Every task that was there before has been applied by an app: documents came with this revision.
-    op.add_column(
-        "task", sa.Column("origin", sa.String(length=16), server_default=sa.text("'app'"), nullable=False)
+    forms.add_column(
+        "task", sa.Column("origin", forms.word(16), server_default=sa.text("'app'"), nullable=False)
     )
-    op.create_table(
+    forms.create_table(
         "worker",
-        sa.Column("worker_id", sa.String(length=64), nullable=False),
-        sa.Column("node_id", sa.String(length=64), nullable=False),
-        sa.Column("worker_name", sa.String(length=255), nullable=False),
-        sa.Column("state", sa.String(length=16), nullable=False),
+        sa.Column("worker_id", forms.word(64), nullable=False),
+        sa.Column("node_id", forms.word(64), nullable=False),
+        sa.Column("worker_name", forms.word(255), nullable=False),
+        sa.Column("state", forms.word(16), nullable=False),
         sa.Column("running_count", sa.Integer(), nullable=False),
         sa.Column("protocol", sa.Integer(), nullable=False),
         sa.Column("connected_us", sa.BigInteger(), nullable=False),
         sa.Column("seen_us", sa.BigInteger(), nullable=False),
-        sa.Column("facts", sa.LargeBinary(), nullable=False),
+        sa.Column("facts", forms.long_bytes(), nullable=False),
         sa.PrimaryKeyConstraint("worker_id", "node_id"),
+        storage={
+            "fillfactor": 50,
+            "autovacuum_vacuum_scale_factor": 0,
+            "autovacuum_vacuum_threshold": 200,
+            "autovacuum_vacuum_cost_delay": 0,
+        },
     )
+
+
+def downgrade() -> None:
+    """Who made a task is forgotten: an app, then, as the old code has it."""
+    forms.drop_table("worker")
+    forms.drop_column("task", "origin")

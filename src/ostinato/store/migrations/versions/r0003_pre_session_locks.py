@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sqlalchemy as sa
-from alembic import op
+
+from ostinato.store.migrations import forms
 
 revision = "0003"
 down_revision = "0002"
@@ -12,6 +13,10 @@ depends_on = None
 
 
 def upgrade() -> None:
-    op.add_column(
-        "node", sa.Column("session", sa.String(length=64), server_default=sa.text("''"), nullable=False)
+    forms.add_column(
+        "node", sa.Column("session", forms.word(64), server_default=sa.text("''"), nullable=False)
     )
+
+
+def downgrade() -> None:
+    forms.drop_column("node", "session")

@@ -1,0 +1,145 @@
+"""What an owner reads: due and held work, what runs, what has expired."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from ostinato.core.definition import TaskRef
+from ostinato.core.model import Instance
+from ostinato.core.states import WAITING_STATES, Hold, State
+from ostinato.store.batches import FoundWork, HeldQuery
+from ostinato.store.mysql.literals import chunks, listed, literal, statement
+from ostinato.store.mysql.queue import find_due
+from ostinato.store.mysql.session import Columns, Driver, fetch
+from ostinato.store.rules import AGEING_US_PER_PRIORITY
+from ostinato.store.server.rows import BRIEF, WHOLE, WORK, brief_instance, whole_instance, work_instance
+
+_PRIORITIES = range(10)
+#: Tasks that one statement asks about: each is a branch of its own, with the table opened once or twice.
+_REFS_MAX = 50
+
+
+async def find_work(
+    driver: Driver, partitions: Sequence[int], *, now_us: int, limit: int, held: Sequence[HeldQuery]
+) -> FoundWork:
+    """As the protocol says; the rows are read last, so that only those that are given are read."""
+    queue = await find_due(driver, partitions, now_us=now_us, limit=limit + 1)
+    chosen = dict.fromkeys(due.id for due in queue.due[:limit])
+    for query in held:
+        chosen.update(dict.fromkeys(await _held(driver, query, partitions=partitions, now_us=now_us)))
+    instances = await _read(driver, list(chosen), columns=WORK, build=work_instance)
+    # What somebody has moved between the statements is no work any more.
+    instances = [row for row in instances if row.state in WAITING_STATES and row.due_us <= now_us]
+    return FoundWork(instances, more=len(queue.due) > limit, next_due_us=queue.next_due_us)
+
+
+async def _held(driver: Driver, query: HeldQuery, *, partitions: Sequence[int], now_us: int) -> list[str]:
+    branches = [
+        statement("held_rows").format(
+            hold=literal(hold.value),
+            namespace=literal(query.ref.namespace),
+            task=literal(query.ref.name),
+            priority=priority,
+            now_us=now_us,
+            partitions=listed(sorted(partitions)),
+            limit=query.limit,
+        )
+        for hold in sorted(set(query.holds))
+        for priority in _PRIORITIES
+    ]
+    if not branches or not partitions:
+        return []
+    rows = await fetch(driver, " UNION ALL ".join(branches))
+    ranked = sorted((row[1] - row[0] * AGEING_US_PER_PRIORITY, row[2]) for row in rows)
+    return [identifier for _, identifier in ranked[: query.limit]]
+
+
+async def find_overlap_ready(driver: Driver, refs: Sequence[TaskRef]) -> list[Instance]:
+    found: list[str] = []
+    for part in _parts(list(dict.fromkeys(refs))):
+        branches = [
+            statement("overlap_ready").format(namespace=literal(ref.namespace), task=literal(ref.name))
+            for ref in part
+        ]
+        found += [row[0] for row in await fetch(driver, " UNION ALL ".join(branches))]
+    instances = await _read(driver, found, columns=WORK, build=work_instance)
+    return [row for row in instances if row.hold is Hold.OVERLAP]
+
+
+async def held_tasks(driver: Driver, partitions: Sequence[int]) -> list[tuple[TaskRef, Hold]]:
+    if not partitions:
+        return []
+    query = statement("held_tasks").format(partitions=listed(sorted(partitions)))
+    rows = sorted(tuple(row) for row in await fetch(driver, query))
+    return [(TaskRef(namespace, task), Hold(hold)) for namespace, task, hold in rows]
+
+
+async def find_expired(
+    driver: Driver, partitions: Sequence[int], *, now_us: int, limit: int
+) -> list[Instance]:
+    if not partitions:
+        return []
+    query = statement("find_expired").format(
+        now_us=now_us, partitions=listed(sorted(partitions)), limit=limit
+    )
+    found = [row[0] for row in await fetch(driver, query)]
+    instances = await _read(driver, found, columns=WHOLE, build=whole_instance)
+    return [row for row in instances if row.state in WAITING_STATES]
+
+
+async def next_expiry_us(driver: Driver, partitions: Sequence[int]) -> int | None:
+    if not partitions:
+        return None
+    query = statement("next_expiry").format(partitions=listed(sorted(partitions)))
+    rows = await fetch(driver, query)
+    return int(rows[0][0]) if rows else None
+
+
+async def live_instances(
+    driver: Driver, refs: Sequence[TaskRef], *, limit: int
+) -> dict[TaskRef, list[Instance]]:
+    found: dict[TaskRef, list[Instance]] = {ref: [] for ref in refs}
+    ids: list[str] = []
+    for part in _parts(list(found)):
+        branches = [
+            statement("live_instances").format(
+                namespace=literal(ref.namespace), task=literal(ref.name), limit=limit
+            )
+            for ref in part
+        ]
+        ids += [row[0] for row in await fetch(driver, " UNION ALL ".join(branches))]
+    for instance in await _read(driver, ids, columns=BRIEF, build=brief_instance):
+        if instance.finished_us is None:
+            found[instance.ref].append(instance)
+    return found
+
+
+async def running_instances(
+    driver: Driver, partitions: Sequence[int], *, after_id: str, limit: int
+) -> list[Instance]:
+    if not partitions:
+        return []
+    query = statement("running").format(
+        after_id=literal(after_id), partitions=listed(sorted(partitions)), limit=limit
+    )
+    found = [row[0] for row in await fetch(driver, query)]
+    instances = await _read(driver, found, columns=BRIEF, build=brief_instance)
+    # The last one found names the next page, so an end in between must not leave the page empty.
+    return [row for row in instances if row.state is State.RUNNING]
+
+
+async def _read(
+    driver: Driver, ids: Sequence[str], *, columns: Sequence[str], build: Callable[[Columns], Instance]
+) -> list[Instance]:
+    """Instances in the order of `ids`; those that have gone meanwhile are left out."""
+    names = ", ".join(f"`{name}`" for name in columns)
+    found: dict[str, Instance] = {}
+    for chunk in chunks(ids):
+        query = f"SELECT {names} FROM instance FORCE INDEX (PRIMARY) WHERE id IN {listed(chunk)}"
+        found |= {row[0]: build(row) for row in await fetch(driver, query)}
+    return [found[identifier] for identifier in ids if identifier in found]
+
+
+def _parts(refs: Sequence[TaskRef]) -> Iterator[Sequence[TaskRef]]:
+    for start in range(0, len(refs), _REFS_MAX):
+        yield refs[start : start + _REFS_MAX]

@@ -1,0 +1,198 @@
+"""The statements of an owner's transaction: one for each kind of row, however many rows there are.
+
+Rows are sent as one array a column, sorted by instance, so that transactions of one owner lock instances in
+one order. Two owners never meet: whoever holds the share lock of a partition moves its instances alone (I5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import TypeVar
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from ostinato.core.model import HistoryRow, Instance
+from ostinato.store.batches import (
+    Assign,
+    CommitBatch,
+    EndAttempt,
+    EndWaiting,
+    HoldWaiting,
+    Proof,
+    Replay,
+    RequestAnswer,
+    RequestCancel,
+    Success,
+    TriggerAdvance,
+)
+from ostinato.store.postgres.faults import data_problem
+from ostinato.store.postgres.statements import statement
+from ostinato.store.rules import Move
+from ostinato.store.server.commit import BatchWriter
+from ostinato.store.server.database import DriverConnection
+from ostinato.store.server.rows import Value, counters_text, failure_text, history_values, instance_values
+
+Kind = TypeVar("Kind", bound=Move)
+Row = tuple[Value, ...]
+
+
+class PostgresBatchWriter(BatchWriter):
+    """See ``BatchWriter``."""
+
+    def __init__(self, connection: AsyncConnection, driver: DriverConnection) -> None:
+        super().__init__(connection)
+        self._driver = driver
+
+    async def proven(self, proofs: Sequence[Proof], *, touched: Collection[int]) -> set[int]:
+        claimed = {proof.partition: (proof.owner, proof.epoch) for proof in proofs}
+        written = sorted(claimed.keys() & set(touched))
+        rows = await self._driver.fetch(statement("prove"), written, sorted(claimed.keys() - set(touched)))
+        return {partition for partition, owner, epoch in rows if claimed[partition] == (owner, epoch)}
+
+    async def advance(self, rows: Sequence[TriggerAdvance]) -> set[str]:
+        values = [
+            (row.trigger_id, row.partition, row.expected_next_us, row.next_us, row.last_us) for row in rows
+        ]
+        return await self._returned("advance_trigger", sorted(values, key=_first))
+
+    async def move(self, batch: CommitBatch) -> set[str]:
+        kinds: list[tuple[str, list[Row]]] = [
+            ("assign", _rows(batch.assigns, _assign)),
+            ("succeed", _rows(batch.successes, _success)),
+            ("end_attempt", _rows(batch.ended_attempts, _end_attempt)),
+            ("hold", _rows(batch.holds, _hold)),
+            ("end_waiting", _rows(batch.ended_waiting, _end_waiting)),
+            ("request_cancel", _rows(batch.cancel_requests, _request_cancel)),
+            ("replay", _rows(batch.replays, _replay)),
+        ]
+        kinds = [(name, rows) for name, rows in kinds if rows]
+        ids = sorted({str(row[0]) for _, rows in kinds for row in rows})
+        if len(kinds) > 1:
+            # Each statement locks in this order, several of them do not: two transactions of one owner whose
+            # kinds cross would wait for each other.
+            await self._driver.execute(statement("lock_instances"), ids)
+        matched = set[str]()
+        for name, rows in kinds:
+            matched |= await self._returned(name, rows)
+        return set(ids) - matched
+
+    async def insert(self, rows: Sequence[Instance]) -> set[str]:
+        return await self._returned("insert_instance", _sorted(map(instance_values, rows)))
+
+    async def append_history(self, rows: Sequence[HistoryRow]) -> None:
+        await self._driver.execute(statement("insert_history"), *columns(list(map(history_values, rows))))
+
+    async def answer(self, rows: Sequence[RequestAnswer]) -> None:
+        values = [
+            (row.request_id, row.partition, row.code, row.message, row.instance_id, row.answered_us)
+            for row in rows
+        ]
+        await self._driver.execute(statement("answer"), *columns(sorted(values)))
+
+    def data_problem(self, error: BaseException) -> str | None:
+        return data_problem(error)
+
+    async def _returned(self, name: str, rows: Sequence[Row]) -> set[str]:
+        """Ids that the statement returns: those of the rows that it changed."""
+        return {row[0] for row in await self._driver.fetch(statement(name), *columns(rows))}
+
+
+def columns(rows: Sequence[Row]) -> list[tuple[Value, ...]]:
+    """One array a column; `rows` are not empty."""
+    return list(zip(*rows, strict=True))
+
+
+def _first(row: Row) -> str:
+    return str(row[0])
+
+
+def _sorted(rows: Iterable[Row]) -> list[Row]:
+    return sorted(rows, key=_first)
+
+
+def _rows(moves: Sequence[Kind], values: Callable[[Kind], Row]) -> list[Row]:
+    return _sorted(map(values, moves))
+
+
+def _assign(move: Assign) -> Row:
+    return (
+        move.instance_id,
+        move.partition,
+        move.expected_state.value,
+        move.expected_attempt,
+        move.attempt_id,
+        move.worker_id,
+        move.worker_name,
+        move.assigned_us,
+    )
+
+
+def _success(move: Success) -> Row:
+    return (
+        move.instance_id,
+        move.partition,
+        move.expected_attempt,
+        move.attempt_id,
+        move.started_us,
+        move.finished_us,
+        move.result,
+    )
+
+
+def _end_attempt(move: EndAttempt) -> Row:
+    return (
+        move.instance_id,
+        move.partition,
+        move.expected_attempt,
+        move.attempt_id,
+        move.state.value,
+        move.reason,
+        counters_text(move.counters),
+        move.due_us,
+        move.expires_us,
+        move.started_us,
+        move.finished_us,
+        failure_text(move.failure),
+    )
+
+
+def _hold(move: HoldWaiting) -> Row:
+    return (
+        move.instance_id,
+        move.partition,
+        move.expected_state.value,
+        move.expected_attempt,
+        move.hold.value,
+        move.reason,
+    )
+
+
+def _end_waiting(move: EndWaiting) -> Row:
+    return (
+        move.instance_id,
+        move.partition,
+        move.expected_state.value,
+        move.expected_attempt,
+        move.state.value,
+        move.reason,
+        move.finished_us,
+        failure_text(move.failure),
+    )
+
+
+def _request_cancel(move: RequestCancel) -> Row:
+    return move.instance_id, move.partition, move.expected_attempt, move.requested_us, move.reason
+
+
+def _replay(move: Replay) -> Row:
+    return (
+        move.instance_id,
+        move.partition,
+        move.expected_state.value,
+        move.expected_generation,
+        move.task_version,
+        move.payload,
+        move.due_us,
+        move.expires_us,
+        move.reason,
+    )

@@ -1,0 +1,145 @@
+"""What an owner reads: due and held work, what runs, what has expired."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from ostinato.core.definition import TaskRef
+from ostinato.core.model import Instance
+from ostinato.core.states import Hold
+from ostinato.store.batches import FoundWork, HeldQuery
+from ostinato.store.postgres.statements import statement
+from ostinato.store.rules import AGEING_US_PER_PRIORITY
+from ostinato.store.server.database import DriverConnection
+from ostinato.store.server.rows import BRIEF, WHOLE, WORK, brief_instance, whole_instance, work_instance
+
+#: Rows that a branch of the queue gives at first: its head, which is all that is needed of most branches.
+_HEAD_COUNT = 4
+
+
+class _Due(NamedTuple):
+    """A due row of the queue."""
+
+    partition: int
+    priority: int
+    due_us: int
+    id: str
+
+    @property
+    def age(self) -> tuple[int, str]:
+        return self.due_us - self.priority * AGEING_US_PER_PRIORITY, self.id
+
+
+def _reading(name: str, columns: Sequence[str]) -> str:
+    return statement(name).format(columns=", ".join(f"instance.{column}" for column in columns))
+
+
+def _by_age(name: str) -> str:
+    return statement(name).format(ageing=AGEING_US_PER_PRIORITY)
+
+
+_DUE = _by_age("find_due")
+_DUE_REST = _by_age("find_due_rest")
+_HELD = _by_age("find_held")
+_INSTANCES = _reading("instances", WORK)
+_EXPIRED = _reading("find_expired", WHOLE)
+_LIVE = _reading("live_instances", BRIEF)
+_RUNNING = _reading("running", BRIEF)
+
+
+async def find_work(
+    driver: DriverConnection,
+    partitions: Sequence[int],
+    *,
+    now_us: int,
+    limit: int,
+    held: Sequence[HeldQuery],
+) -> FoundWork:
+    """Seeks into the queues of the partitions, merged by age; then the rows themselves."""
+    due, next_due_us = await _due(driver, sorted(partitions), now_us=now_us, count=limit + 1)
+    chosen = dict.fromkeys(row.id for row in due[:limit])
+    chosen |= dict.fromkeys(await _held(driver, held, partitions=partitions, now_us=now_us))
+    return FoundWork(
+        instances=await _work(driver, list(chosen)), more=len(due) > limit, next_due_us=next_due_us
+    )
+
+
+async def _due(
+    driver: DriverConnection, partitions: Sequence[int], *, now_us: int, count: int
+) -> tuple[list[_Due], int | None]:
+    """The first `count` due rows by age, and when the next one is due."""
+    head_count = min(count, _HEAD_COUNT)
+    rows = await driver.fetch(_DUE, partitions, now_us, head_count, count)
+    next_due_us: int | None = next(row[2] for row in rows if row[3] is None)
+    due = [_Due(*row[:4]) for row in rows if row[3] is not None]
+    # Of a branch whose head does not end here, nothing behind its head can belong here either.
+    cut = [_Due(*row[:4]) for row in rows if row[4] == head_count < count]
+    if cut:
+        branches = zip(*cut, strict=True)
+        rest = await driver.fetch(_DUE_REST, *branches, now_us, count, count)
+        due += (_Due(*row) for row in rest)
+    return sorted(due, key=lambda entry: entry.age)[:count], next_due_us
+
+
+async def _held(
+    driver: DriverConnection, queries: Sequence[HeldQuery], *, partitions: Sequence[int], now_us: int
+) -> list[str]:
+    branches = [
+        (number, query.ref.namespace, query.ref.name, hold.value, query.limit)
+        for number, query in enumerate(queries)
+        for hold in sorted(set(query.holds))
+    ]
+    if not branches:
+        return []
+    rows = await driver.fetch(_HELD, *zip(*branches, strict=True), now_us, sorted(partitions))
+    return [row["id"] for row in rows]
+
+
+async def _work(driver: DriverConnection, ids: Sequence[str]) -> list[Instance]:
+    if not ids:
+        return []
+    return [work_instance(row) for row in await driver.fetch(_INSTANCES, ids)]
+
+
+async def find_overlap_ready(driver: DriverConnection, refs: Sequence[TaskRef]) -> list[Instance]:
+    names = _names(dict.fromkeys(refs))
+    return await _work(driver, [row[0] for row in await driver.fetch(statement("overlap_ready"), *names)])
+
+
+async def held_tasks(driver: DriverConnection, partitions: Sequence[int]) -> list[tuple[TaskRef, Hold]]:
+    rows = await driver.fetch(statement("held_tasks"), partitions)
+    return [(TaskRef(namespace, task), Hold(hold)) for namespace, task, hold in rows]
+
+
+async def find_expired(
+    driver: DriverConnection, partitions: Sequence[int], *, now_us: int, limit: int
+) -> list[Instance]:
+    return [whole_instance(row) for row in await driver.fetch(_EXPIRED, now_us, partitions, limit)]
+
+
+async def next_expiry_us(driver: DriverConnection, partitions: Sequence[int]) -> int | None:
+    earliest: int | None = await driver.fetchval(statement("next_expiry"), partitions)
+    return earliest
+
+
+async def live_instances(
+    driver: DriverConnection, refs: Sequence[TaskRef], *, limit: int
+) -> dict[TaskRef, list[Instance]]:
+    found: dict[TaskRef, list[Instance]] = {ref: [] for ref in refs}
+    for row in await driver.fetch(_LIVE, *_names(found), limit):
+        instance = brief_instance(row)
+        found[instance.ref].append(instance)
+    return found
+
+
+async def running_instances(
+    driver: DriverConnection, partitions: Sequence[int], *, after_id: str, limit: int
+) -> list[Instance]:
+    rows = await driver.fetch(_RUNNING, after_id, partitions, limit)
+    return [brief_instance(row) for row in rows]
+
+
+def _names(refs: Iterable[TaskRef]) -> tuple[list[str], list[str]]:
+    listed = list(refs)
+    return [ref.namespace for ref in listed], [ref.name for ref in listed]

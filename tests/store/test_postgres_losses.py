@@ -1,0 +1,202 @@
+"""PostgreSQL: connections that are lost at any statement of a transaction lose nothing and double nothing."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+
+import msgspec
+import pytest
+from sqlalchemy.ext.asyncio import AsyncConnection
+from support.postgres_wire import StatementProxy, outside
+from support.servers import TestDatabase, fresh_database
+
+from ostinato.errors import UnavailableError
+from ostinato.store.batches import CommitBatch, Submission, SubmitReceipt
+from ostinato.store.postgres.store import PostgresStore
+from ostinato.store.server.commit import BatchWriter
+from ostinato.store.server.database import driver_connection
+from ostinato.testing.contracts.store_kit import (
+    ContractClock,
+    Owner,
+    history_row,
+    make_assign,
+    make_instance,
+    make_submission,
+)
+
+#: More statements than any transaction here has.
+_STATEMENTS_MAX = 30
+
+
+class _QuietStore(PostgresStore):
+    """Sends no hints, whose statements would be counted at any time."""
+
+    def announce(self) -> None:
+        return
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[TestDatabase]:
+    with fresh_database("postgresql") as database:
+        yield database
+
+
+@pytest.fixture
+def proxy(server: TestDatabase) -> Iterator[StatementProxy]:
+    url = server.server_url
+    with StatementProxy(f"{url.host}:{url.port}") as proxy:
+        yield proxy
+
+
+@pytest.fixture
+async def store(server: TestDatabase, proxy: StatementProxy) -> AsyncIterator[PostgresStore]:
+    """Open, through the proxy."""
+    server.clean()
+    url = msgspec.structs.replace(server.server_url, host="127.0.0.1", port=proxy.port, sslmode="disable")
+    store = _QuietStore(url, clock=ContractClock())
+    await store.open()
+    yield store
+    await store.close()
+
+
+async def _two_moves(owner: Owner, *, first: int = 1) -> CommitBatch:
+    """An assignment of a new instance, with history, and the birth of another."""
+    row, other = make_instance(first), make_instance(first + 1, fire_trigger="t", fire_us=first)
+    await owner.submit(row)
+    batch = owner.batch()
+    batch.assigns = [make_assign(row)]
+    batch.inserts = [other]
+    batch.history = [history_row(row), history_row(other)]
+    return batch
+
+
+async def _assert_written_once(owner: Owner) -> None:
+    assert (await owner.get("i000001")).attempt == 1
+    assert (await owner.get("i000002")).attempt == 0
+    for name in ("i000001", "i000002"):
+        assert await owner.store.count_history(name) == 1
+
+
+async def _prepare(store: PostgresStore, server: TestDatabase) -> Owner:
+    """A database as before the test; its connections know every type, for which they ask once."""
+    for node in await store.nodes():
+        await store.remove_node(node.id)
+    with outside(server) as session:
+        session.execute("DELETE FROM history; DELETE FROM instance; DELETE FROM idempotency_key")
+    owner = await Owner.of(store)
+    await store.submit([make_submission(11, key="warm")])
+    await store.commit(await _two_moves(owner, first=12))
+    return owner
+
+
+@pytest.mark.parametrize("loses_answer", [False, True], ids=["statement-lost", "answer-lost"])
+async def test_a_commit_survives_the_loss_of_its_connection_at_each_statement(
+    store: PostgresStore, server: TestDatabase, proxy: StatementProxy, loses_answer: bool
+) -> None:
+    lost: list[str] = []
+    for number in range(1, _STATEMENTS_MAX):
+        owner = await _prepare(store, server)
+        batch = await _two_moves(owner)
+        proxy.lose_at(number, answer=loses_answer)
+        try:
+            unmatched = (await store.commit(batch)).unmatched
+        except UnavailableError:
+            assert proxy.lost == "COMMIT"
+            # As the committer does: sent again, of which what was written matches no more.
+            unmatched = (await store.commit(batch)).unmatched
+        assert unmatched == ({"i000001", "i000002"} if loses_answer and proxy.lost == "COMMIT" else set())
+        if not proxy.lost:
+            break
+        lost.append(proxy.lost)
+        await _assert_written_once(owner)
+    proxy.lose_at(0)
+    assert lost[0].startswith("BEGIN")
+    assert lost[-1] == "COMMIT"
+    assert len(lost) == 6
+    assert store.database.repeats["lost"] == len(lost) - 1
+
+
+@pytest.mark.parametrize("loses_answer", [False, True], ids=["statement-lost", "answer-lost"])
+async def test_a_submission_survives_the_loss_of_its_connection_at_each_statement(
+    store: PostgresStore, server: TestDatabase, proxy: StatementProxy, loses_answer: bool
+) -> None:
+    lost: list[str] = []
+    for number in range(1, _STATEMENTS_MAX):
+        await _prepare(store, server)
+        wanted = [make_submission(1, key="k"), make_submission(2)]
+        for each in wanted:
+            # Of the server's time, by which keys expire.
+            each.key_expires_us = await store.now_us() + 10**9
+        proxy.lose_at(number, answer=loses_answer)
+        try:
+            receipts = await store.submit(wanted)
+        except UnavailableError:
+            assert proxy.lost == "COMMIT"
+            receipts = await store.submit(wanted)
+        created = not (loses_answer and proxy.lost == "COMMIT")
+        assert receipts == [SubmitReceipt("i000001", created), SubmitReceipt("i000002", created)]
+        assert len(await store.get_instances(["i000001", "i000002"])) == 2
+        if not proxy.lost:
+            break
+        lost.append(proxy.lost)
+    assert "COMMIT" in lost
+
+
+async def test_a_commit_whose_answer_is_lost_says_that_it_is_unknown_whether_it_was_written(
+    store: PostgresStore, proxy: StatementProxy, server: TestDatabase
+) -> None:
+    owner = await _prepare(store, server)
+    batch = await _two_moves(owner)
+    proxy.lose_at(6, answer=True)
+    with pytest.raises(UnavailableError) as caught:
+        await store.commit(batch)
+    assert caught.value.code == "DATABASE_UNAVAILABLE"
+    assert "unknown" in caught.value.message
+    assert "read again" in caught.value.hint
+    await _assert_written_once(owner)
+
+
+class _EndedStore(_QuietStore):
+    """Its first transaction that writes a batch loses its session, by an administrator's hand."""
+
+    server: TestDatabase
+    ended: list[int]
+
+    async def batch_writer(self, connection: AsyncConnection) -> BatchWriter:
+        if not self.ended:
+            driver = await driver_connection(connection)
+            self.ended.append(await driver.fetchval("SELECT pg_backend_pid()"))
+            with outside(self.server) as other:
+                other.execute("SELECT pg_terminate_backend(%s)", self.ended)
+        return await super().batch_writer(connection)
+
+
+async def test_a_session_that_is_ended_within_a_transaction_is_replaced(server: TestDatabase) -> None:
+    server.clean()
+    store = _EndedStore(server.server_url, clock=ContractClock())
+    store.server, store.ended = server, []
+    try:
+        await store.open()
+        owner = await Owner.of(store)
+        batch = await _two_moves(owner)
+        assert not (await store.commit(batch)).unmatched
+        await _assert_written_once(owner)
+        assert len(store.ended) == 1
+        assert store.database.repeats["lost"] == 1
+    finally:
+        await store.close()
+
+
+async def test_c117_idle_connections_of_a_session_that_has_ended_are_not_tried_one_by_one(
+    store: PostgresStore, server: TestDatabase
+) -> None:
+    """After a restart of the server every idle connection is dead; one call finds out for all."""
+    await Owner.of(store)
+    await store.submit([Submission(instance=make_instance(1))])
+    with outside(server) as other:
+        other.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND application_name = 'ostinato'"
+        )
+    assert list(await store.get_instances(["i000001"])) == ["i000001"]
+    assert await store.submit([Submission(instance=make_instance(1))]) == [SubmitReceipt("i000001", False)]
