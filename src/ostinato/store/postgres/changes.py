@@ -18,8 +18,8 @@ from ostinato.core.instants import MILLISECOND, SECOND
 from ostinato.store.changes import ChangeSignal
 from ostinato.store.postgres.dialect import PostgresDialect
 from ostinato.store.postgres.faults import fault_of
+from ostinato.store.server.channel import CHANGE_CHANNEL
 
-CHANNEL = "ostinato_change"
 #: How often the listening connection is asked whether it still hears; half of it is the time for the answer,
 #: so that one that does not is replaced well before 30 s (C113).
 CHECK_US = 10 * SECOND
@@ -90,7 +90,7 @@ class Listener:
             ended = asyncio.Event()
             connection.add_termination_listener(lambda _: ended.set())
             async with asyncio.timeout(_CONNECT_US / SECOND):
-                await connection.add_listener(CHANNEL, self._hear)
+                await connection.add_listener(CHANGE_CHANNEL, self._hear)
             self.is_listening.set()
             if self.losses:
                 # What was announced while nobody listened.
@@ -108,7 +108,7 @@ class Listener:
         except TimeoutError:
             self._heard.clear()
         async with asyncio.timeout(self._check_us / 2 / SECOND):
-            await connection.execute("SELECT pg_notify($1, $2)", CHANNEL, _ECHO + self._name)
+            await connection.execute("SELECT pg_notify($1, $2)", CHANGE_CHANNEL, _ECHO + self._name)
             await self._heard.wait()
         return True
 

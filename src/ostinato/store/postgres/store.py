@@ -29,7 +29,7 @@ from ostinato.store.batches import (
 )
 from ostinato.store.postgres import ownership, work
 from ostinato.store.postgres.blockers import ending_blockers
-from ostinato.store.postgres.changes import CHANNEL, Listener
+from ostinato.store.postgres.changes import Listener
 from ostinato.store.postgres.commit import PostgresBatchWriter
 from ostinato.store.postgres.dialect import PostgresDialect
 from ostinato.store.postgres.faults import data_problem
@@ -38,6 +38,7 @@ from ostinato.store.postgres.submit import SomeKnownError, submit_new, submit_so
 from ostinato.store.protocol import Capabilities
 from ostinato.store.rules import require_bounded, require_partition, submission_problem
 from ostinato.store.server import nodes
+from ostinato.store.server.channel import CHANGE_CHANNEL
 from ostinato.store.server.commit import BatchWriter, RefusedDataError
 from ostinato.store.server.database import DEADLINE_US, DriverConnection, driver_connection
 from ostinato.store.server.faults import error_of
@@ -121,7 +122,7 @@ class PostgresStore(ServerStore):
         async def notify(connection: AsyncConnection) -> None:
             driver = await driver_connection(connection)
             await driver.execute("SET LOCAL synchronous_commit = off")
-            await driver.execute("SELECT pg_notify($1, $2)", CHANNEL, self._name)
+            await driver.execute("SELECT pg_notify($1, $2)", CHANGE_CHANNEL, self._name)
 
         while self._has_news:
             self._has_news = False
