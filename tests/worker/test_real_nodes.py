@@ -27,7 +27,7 @@ CONFIG = NodeConfig(worker_lease_us=60 * SECOND)
 
 
 def _task_of(half: range, *, word: str) -> TaskDefinition:
-    """A task whose partition lies in `half`. The nodes share them so, the first by id having the lower ones."""
+    """A task whose partition lies in `half`: the first node by id has the lower ones, the other the rest."""
     names = (f"{word}{number}" for number in range(1000))
     name = next(name for name in names if partition_of("default", name, partition_count=64) in half)
     return python_task(name, overlap="allow")
