@@ -1,4 +1,4 @@
-"""An owner that is stopped for longer than its lease: another takes over; it writes and sends nothing late."""
+"""An owner that is stopped for longer than its lease: another takes over, and it writes nothing late."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from support.servers import SERVER_KINDS, ServerKind, fresh_database
 _BENCH = Path(__file__).parents[2] / "bench"
 sys.path.insert(0, str(_BENCH))
 
-from chaos.databases import Outsider  # noqa: E402
-from chaos.processes import Node, Worker, environment_of  # noqa: E402
-from chaos.verdict import Execution, read_executions  # noqa: E402
+from chaos.databases import Outsider  # noqa: E402 - found on the path above
+from chaos.processes import Node, Worker, environment_of  # noqa: E402 - found on the path above
+from chaos.verdict import Execution, read_executions  # noqa: E402 - found on the path above
 
 _FROZEN_S = 10.0 if os.environ.get("OSTINATO_CASES_FULL") else 5.0
 _TASK = "quick-0"
