@@ -217,6 +217,15 @@ async def test_a_database_is_not_copied_into_itself(source: str, tmp_path: Path)
         assert caught.value.code == "COPY_REFUSED"
 
 
+@pytest.mark.parametrize("url", ["oracle://u:s3cret@h/d", "mysql://u:s3cret@h/d?a=b", "memory:"])
+async def test_a_wrong_url_is_named_by_its_side(source: str, url: str) -> None:
+    for pair, field in (((source, url), "target"), ((url, source), "source")):
+        with pytest.raises(OstinatoError) as caught:
+            await _copy(*pair)
+        assert (caught.value.code, caught.value.field) == ("INVALID_SETTING", field)
+        assert "s3cret" not in str(caught.value)
+
+
 async def test_running_instances_are_refused_or_left(source: str, target: str) -> None:
     await _fill(source)
     async with _opened(source) as store:

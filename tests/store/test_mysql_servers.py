@@ -12,7 +12,7 @@ import pytest
 from asyncmy import errors as driver_errors
 from sqlalchemy import exc as sqlalchemy_errors
 from support.private_servers import PrivateMariadb
-from support.servers import TestDatabase, connect
+from support.servers import TestDatabase, connect, create_schema
 
 from ostinato.clock import SystemClock
 from ostinato.errors import OstinatoError, UnavailableError, UserError
@@ -55,8 +55,6 @@ def service() -> Iterator[Service]:
     with PrivateMariadb() as server:
         service = Service(server)
         engine = service.database.engine()
-        from support.servers import create_schema
-
         with engine.begin() as connection:
             create_schema(connection)
         engine.dispose()

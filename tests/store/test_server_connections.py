@@ -50,7 +50,7 @@ def _url(server: PrivateServer, parameters: str, *, host: str = "127.0.0.1") -> 
     return f"{scheme}://{user}@{place}/jobs?{parameters}"
 
 
-async def _use(url: str) -> None:
+async def _check_use(url: str) -> None:
     """As commands do, and as nodes do."""
     facts = await administrator_of(url, clock=SystemClock()).upgrade(HEAD_REVISION, partition_count=4)
     assert facts.partitions == 4
@@ -65,27 +65,27 @@ async def _use(url: str) -> None:
 async def test_a_unix_socket_leads_to_the_server(server: PrivateServer) -> None:
     if isinstance(server, PrivatePostgres):
         path = server.folder / f".s.PGSQL.{server.port}"
-        await _use(_url(server, f"host={server.folder}").replace("@/", f"@:{server.port}/"))
+        await _check_use(_url(server, f"host={server.folder}").replace("@/", f"@:{server.port}/"))
     else:
         path = server.folder / "server.sock"
-    await _use(_url(server, f"socket={path}", host=""))
+    await _check_use(_url(server, f"socket={path}", host=""))
 
 
 @pytest.mark.parametrize("parameters", ["", "sslmode=disable", "sslmode=require"])
 async def test_who_does_not_ask_for_a_name_gets_on_without_an_authority(
     server: PrivateServer, parameters: str
 ) -> None:
-    await _use(_url(server, parameters).removesuffix("?"))
+    await _check_use(_url(server, parameters).removesuffix("?"))
 
 
 @pytest.mark.parametrize("mode", ["verify-ca", "verify-full"])
 async def test_the_authority_is_asked(
     server: PrivateServer, folder: Path, authority: Certificate, mode: str
 ) -> None:
-    await _use(_url(server, f"sslmode={mode}&ssl_ca={authority.certificate}"))
+    await _check_use(_url(server, f"sslmode={mode}&ssl_ca={authority.certificate}"))
     stranger = self_signed(folder, "stranger")
     with pytest.raises(OstinatoError) as caught:
-        await _use(_url(server, f"sslmode={mode}&ssl_ca={stranger.certificate}"))
+        await _check_use(_url(server, f"sslmode={mode}&ssl_ca={stranger.certificate}"))
     assert caught.value.code in ("DATABASE_UNUSABLE", "DATABASE_UNAVAILABLE")
     assert "certificate" in caught.value.message.lower()
 
@@ -98,7 +98,7 @@ async def test_the_name_is_looked_at_only_in_full(
     setting = "listen_addresses" if isinstance(server, PrivatePostgres) else "bind-address"
     server.settings[setting] = "127.0.0.1,127.0.0.2"
     server.restart()
-    await _use(_url(server, f"sslmode=verify-ca&ssl_ca={authority.certificate}", **elsewhere))
+    await _check_use(_url(server, f"sslmode=verify-ca&ssl_ca={authority.certificate}", **elsewhere))
     with pytest.raises(OstinatoError) as caught:
-        await _use(_url(server, f"sslmode=verify-full&ssl_ca={authority.certificate}", **elsewhere))
+        await _check_use(_url(server, f"sslmode=verify-full&ssl_ca={authority.certificate}", **elsewhere))
     assert "certificate" in caught.value.message.lower()

@@ -50,7 +50,7 @@ async def copy_database(source: str, target: str, *, leave_running: bool, clock:
     """
     from ostinato.store.copying import copy_rows
 
-    if _place(source) == _place(target):
+    if _place(source, field="source") == _place(target, field="target"):
         raise ConflictError(
             "COPY_REFUSED", "both URLs name the same database", field="target", hint="name an empty one"
         )
@@ -62,12 +62,16 @@ async def copy_database(source: str, target: str, *, leave_running: bool, clock:
         return await copy_rows(source_side, target_side, now_us=now_us, leave_running=leave_running)
 
 
-def _place(url: str) -> str:
+def _place(url: str, *, field: str) -> str:
     """Where `url` leads, as far as can be told without going there."""
     from ostinato.store.from_url import sqlite_path_of
     from ostinato.store.server.url import is_server_url, read_server_url
 
-    return read_server_url(url).shown if is_server_url(url) else os.path.realpath(sqlite_path_of(url))
+    try:
+        return read_server_url(url).shown if is_server_url(url) else os.path.realpath(sqlite_path_of(url))
+    except OstinatoError as error:
+        error.field = field
+        raise
 
 
 @asynccontextmanager

@@ -1,8 +1,8 @@
 """asyncpg under ``ServerDatabase``: engines, statements around a transaction, proxies that pool transactions.
 
 Behind such a proxy a session is nobody's: its settings, session locks and named prepared statements end up
-elsewhere. So all settings are those of one transaction (``SET LOCAL``), sent with its BEGIN in one message,
-and statements are prepared by name only where the server itself answers.
+elsewhere. So what a transaction needs is set for it alone (``SET LOCAL``), in one message with its BEGIN, and
+statements are prepared by name only where the server itself answers.
 """
 
 from __future__ import annotations
