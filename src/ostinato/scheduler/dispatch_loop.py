@@ -8,6 +8,7 @@ committed before it is sent.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 
 from ostinato.core.definition import TaskDefinition, TaskRef
 from ostinato.core.instants import SECOND
@@ -19,6 +20,7 @@ from ostinato.core.partition.fire import admit
 from ostinato.core.partition.running import RunningAttempt
 from ostinato.core.routing import Placed, RoutingRound
 from ostinato.core.states import Hold, State
+from ostinato.scheduler.demand import Demand
 from ostinato.scheduler.held_work import RELEASED_BY_WORKERS
 from ostinato.scheduler.loop import Loop
 from ostinato.scheduler.parts import NodeParts
@@ -50,6 +52,11 @@ class DispatchLoop(Loop):
         self._sessions = parts.sessions
         self._held = parts.held
         self._turn = 0
+        self._demand = Demand()
+
+    def demand(self) -> dict[str, int]:
+        """Due work by pool that this node could place if it had more credits, as of its newest round."""
+        return self._demand.by_pool
 
     async def run_once(self) -> int | None:
         """Place what is due. The next round is at the next due time, or at once if more can be placed."""
@@ -61,7 +68,10 @@ class DispatchLoop(Loop):
         if partitions and await self._correct_reasons(partitions, routing):
             self.wake()
         slots = sum(session.ledger.available(pool) for session in sessions for pool in session.hello.capacity)
-        if not partitions or (sessions and slots <= 0):
+        if not partitions:
+            return None
+        if sessions and slots <= 0:
+            await self._measure_demand(partitions, routing)
             return None
         now_us = self._time.now_us()
         found, queries = await self._find(partitions, routing, slots, now_us=now_us)
@@ -69,6 +79,7 @@ class DispatchLoop(Loop):
         effects = Effects()
         unplaced = await self._place(found, routing, now_us=now_us, into=effects)
         self._turn = routing.turn
+        self._demand.measured(self._waiting(found, effects), routing)
         outcome = await self._committer.commit(effects)
         self._note_holds(effects, found, dropped=outcome.dropped)
         self._held.drained(queries, found=found.instances, unplaced=unplaced)
@@ -76,6 +87,29 @@ class DispatchLoop(Loop):
         if found.more and (effects.started or (effects.batch.holds and sessions)):
             return self._clock.boot_us()
         return None if found.next_due_us is None else self._time.boot_at(found.next_due_us)
+
+    async def _measure_demand(self, partitions: list[int], routing: RoutingRound) -> None:
+        """No slot is free: see now and then whether one would be of use."""
+        if not self._demand.is_due(self._clock.boot_us()):
+            return
+        now_us = self._time.now_us()
+        found = await self._store.find_work(partitions, now_us=now_us, limit=LOOKAHEAD_COUNT)
+        await self._definitions.load(found.instances)
+        await self._definitions.load_tasks(self._held.waiting())
+        self._demand.measured(self._waiting(found, Effects()), routing)
+
+    def _waiting(self, found: FoundWork, effects: Effects) -> Iterator[TaskDefinition]:
+        """What is due and has not been placed: rows of this round, and a task each for what is held."""
+        moved = {attempt.instance_id for attempt in effects.started}
+        moved.update(waiting.instance_id for waiting in effects.ended_waiting)
+        for instance in found.instances:
+            definition = self._definitions.routed(instance.ref, instance.task_version)
+            if instance.id not in moved and definition is not None:
+                yield definition
+        for ref in self._held.waiting():
+            task = self._definitions.task(ref)
+            if task is not None and not task.paused and not task.disabled:
+                yield task.definition
 
     async def _correct_reasons(self, partitions: list[int], routing: RoutingRound) -> bool:
         """Held rows whose cause has changed say what holds them now; True if there may be more."""

@@ -51,6 +51,10 @@ class HeldWork:
             self._waiting[ref] = None
         return chosen
 
+    def waiting(self) -> list[TaskRef]:
+        """Tasks of which something is held for want of a worker, or was when last looked at; some of them."""
+        return list(self._waiting)[:TASKS_PER_ROUND]
+
     def take_freed(self) -> list[TaskRef]:
         """Tasks whose waiting instances may start now; asked for once."""
         freed, self._freed = self._freed, {}
