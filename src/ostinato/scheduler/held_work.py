@@ -78,10 +78,10 @@ class HeldWork:
 
     def forget_partitions(self, partitions: Collection[int], *, partition_count: int) -> None:
         """What is known of these is out of date: they have been lost, or taken anew."""
-        for known in (self._waiting, self._overlapping, self._freed, self._stale):
-            for ref in list(known):
-                if partition_of(ref.namespace, ref.name, partition_count=partition_count) in partitions:
-                    del known[ref]
+        for ref in [*self._waiting, *(self._overlapping.keys() - self._waiting.keys())]:
+            if partition_of(ref.namespace, ref.name, partition_count=partition_count) in partitions:
+                for known in (self._waiting, self._overlapping, self._freed, self._stale):
+                    known.pop(ref, None)
 
     def drained(self, queries: list[HeldQuery], *, found: list[Instance], unplaced: set[TaskRef]) -> None:
         """Forget tasks of which the store had fewer held rows than were asked for, all placed now."""

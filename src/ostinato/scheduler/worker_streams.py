@@ -290,5 +290,8 @@ class WorkerStreams:
     def _date_attempts(self, worker_id: str, sequence: int) -> None:
         """What a worker had before the first heartbeat of its stream was assigned under that one at most."""
         for attempt in self._ownership.memory.running.values():
-            if attempt.worker_id == worker_id and attempt.heartbeat_sequence is None:
+            if attempt.worker_id != worker_id or not attempt.is_confirmed:
+                # Of one that only a former owner says it has, nobody here knows the heartbeat.
+                continue
+            if attempt.heartbeat_sequence is None:
                 attempt.heartbeat_sequence = sequence
