@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 
 import pytest
 from support.cluster import ADDRESS, Cluster, python_task, value_of, worker_of
@@ -12,7 +13,7 @@ from ostinato.core.instants import DAY, HOUR, MINUTE, SECOND
 from ostinato.core.states import State
 from ostinato.observe.records import BacklogMeasured, NodeFoundDead, NodeRejoined, PartitionsLost
 from ostinato.scheduler.config import NodeConfig
-from ostinato.store.batches import NodeRow, NodesSeen
+from ostinato.store.batches import NodeRow, NodesSeen, Proof
 from ostinato.store.protocol import Store
 from ostinato.testing.virtual_clock import run_virtual
 
@@ -103,14 +104,16 @@ def test_a_take_over_whose_answer_was_lost_is_found_in_the_next_look() -> None:
         take = store_of(second).take_partitions
         lost: list[int] = []
 
-        async def take_and_lose_the_answer(*args: object, **named: object) -> object:
-            taken = await take(*args, **named)  # type: ignore[arg-type]  # as it was called
+        async def take_and_lose_the_answer(
+            node_id: str, partitions: Sequence[int], *, dead_nodes: Mapping[str, int] = {}
+        ) -> list[Proof]:
+            taken = await take(node_id, partitions, dead_nodes=dead_nodes)
             if taken and not lost:
                 lost.extend(proof.partition for proof in taken)
                 return []
             return taken
 
-        store_of(second).take_partitions = take_and_lose_the_answer  # type: ignore[assignment,method-assign]
+        store_of(second).take_partitions = take_and_lose_the_answer  # type: ignore[method-assign]  # once
         fleet.nodes["b"] = second
         await second.node.start()
         await fleet.settled()
@@ -144,27 +147,38 @@ def test_a_free_session_lock_is_a_death_that_is_seen_at_once() -> None:
     run_virtual(story())
 
 
+def count_deletions(member: FleetNode, calls: list[str]) -> None:
+    """Note each time that this node deletes what is too old."""
+    delete = store_of(member).delete_finished
+
+    async def counted(*, success_before_us: int, other_before_us: int, limit: int) -> int:
+        calls.append(member.address)
+        return await delete(success_before_us=success_before_us, other_before_us=other_before_us, limit=limit)
+
+    store_of(member).delete_finished = counted  # type: ignore[method-assign]  # the same, counted
+
+
 def test_finished_work_is_deleted_by_one_node_and_live_work_counted_by_one() -> None:
     async def story() -> None:
-        config = NodeConfig(worker_lease_us=6 * SECOND, success_retention_us=HOUR)
+        config = NodeConfig(
+            worker_lease_us=6 * SECOND,
+            success_retention_us=HOUR,
+            ownership_lease_us=MINUTE,
+            renewal_us=20 * SECOND,
+            look_us=10 * SECOND,
+        )
         fleet, task = Fleet(config=config), python_task()
         members = await fleet.open("a b c", task)
         worker = fleet.add_worker("w1", lasting(fleet, SECOND))
         await fleet.in_state(await fleet.submit(task), State.SUCCESS)
+        await worker.kill()
         calls: list[str] = []
         for member in members:
-            delete = store_of(member).delete_finished
-
-            async def counted(member: FleetNode = member, delete: object = delete, **named: object) -> object:
-                calls.append(member.address)
-                return await delete(**named)  # type: ignore[operator]  # the store's own method
-
-            store_of(member).delete_finished = counted  # type: ignore[method-assign,assignment]  # counted
+            count_deletions(member, calls)
         await fleet.sleep(20 * MINUTE)
         owner = fleet.owner(0)
         counted_by = [member for member in members if member.seen(BacklogMeasured)]
         assert counted_by == [owner]
-        await worker.kill()
         await fleet.sleep(2 * HOUR)
         assert set(calls) == {owner.address}
         assert await fleet.instances() == []
