@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from random import Random
@@ -28,6 +29,7 @@ from ostinato.observe.records import ResourceLimits
 from ostinato.scheduler.config import NodeConfig
 from ostinato.scheduler.node import SchedulerNode
 from ostinato.settings import Address, Settings, is_loopback, read_join_token
+from ostinato.settings_readers import is_wildcard
 from ostinato.store.from_url import open_store_from_url
 from ostinato.store.protocol import Store
 from ostinato.wire.grpc_client import GrpcWorkerTransport
@@ -118,7 +120,7 @@ def build_node(
 ) -> SchedulerNode:
     """A scheduler node over an open store, not started."""
     config = NodeConfig(
-        address=str(settings.worker_bind),
+        address=str(_advertised(settings)),
         strategy=settings.routing,
         worker_lease_us=settings.worker_lease_us,
         success_retention_us=settings.retention_success_us,
@@ -126,6 +128,14 @@ def build_node(
         join_token=read_join_token(settings),
     )
     return SchedulerNode(config, store=store, transport=transport, clock=clock, rng=Random(), hooks=hooks)
+
+
+def _advertised(settings: Settings) -> Address:
+    """Where workers reach this node: as told, or where it listens; by the machine's name if everywhere."""
+    if settings.advertise is not None:
+        return settings.advertise
+    bind = settings.worker_bind
+    return Address(socket.gethostname() or bind.host, bind.port) if is_wildcard(bind.host) else bind
 
 
 def _build_api(*, store: Store, clock: Clock) -> Api:

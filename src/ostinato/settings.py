@@ -33,6 +33,7 @@ from ostinato.settings_readers import (
     read_loopback,
     read_name,
     read_path,
+    read_reachable,
     read_required_text,
     read_whole_number,
     read_worker_name,
@@ -77,6 +78,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     database: str = "sqlite:///ostinato.db"
     bind: Address = Address("127.0.0.1", 8640)
     worker_bind: Address = Address("127.0.0.1", 8641)
+    #: Where workers reach this node, as all nodes tell all workers; None: at `worker_bind`.
+    advertise: Address | None = None
     #: Addresses of scheduler nodes that a worker connects to.
     scheduler: tuple[Address, ...] = (Address("127.0.0.1", 8641),)
     #: File with the token that workers show and a scheduler asks for; None: none.
@@ -135,6 +138,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("database", read_required_text, "URL of the database"),
     Setting("bind", read_loopback, "address of health, metrics and API"),
     Setting("worker_bind", read_address, "address that workers connect to"),
+    Setting("advertise", read_reachable, "address at which workers reach this node, if not --worker-bind"),
     Setting("scheduler", read_addresses, "scheduler nodes that the worker connects to"),
     Setting("join_token_file", read_path, "file with the token that workers show and the scheduler asks for"),
     Setting("tls_certificate", read_path, "certificate of the scheduler, with its chain (PEM)"),

@@ -152,6 +152,21 @@ def read_address(value: object) -> Address:
     return Address(host, int(port))
 
 
+def read_reachable(value: object) -> Address:
+    """An address that others can connect to: no wildcard, and a port."""
+    address = read_address(value)
+    if address.port == 0 or is_wildcard(address.host):
+        _refuse(
+            f"nobody can connect to {address}", hint="write the name or address of this machine, and the port"
+        )
+    return address
+
+
+def is_wildcard(host: str) -> bool:
+    """Whether a host means every address of this machine."""
+    return host in ("0.0.0.0", "::", "*")
+
+
 def _is_ipv6(host: str) -> bool:
     try:
         return ip_address(host).version == 6

@@ -17,7 +17,7 @@ from ostinato.core.states import TERMINAL_STATES, State
 from ostinato.testing.virtual_clock import run_virtual
 
 #: At full size: OSTINATO_TEST_SEEDS=200.
-SEED_COUNT = int(os.environ.get("OSTINATO_TEST_SEEDS", "12"))
+SEED_COUNT = int(os.environ.get("OSTINATO_TEST_SEEDS", "8"))
 FAULT_COUNT = 25
 RETRY = RetryPolicy(interval_us=SECOND, max_retry=3, max_lost=50)
 EVERY_US = 5 * SECOND

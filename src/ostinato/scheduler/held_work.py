@@ -51,6 +51,10 @@ class HeldWork:
             self._waiting[ref] = None
         return chosen
 
+    def waiting(self) -> list[TaskRef]:
+        """Tasks of which something is held for want of a worker, or was when last looked at; some of them."""
+        return list(self._waiting)[:TASKS_PER_ROUND]
+
     def take_freed(self) -> list[TaskRef]:
         """Tasks whose waiting instances may start now; asked for once."""
         freed, self._freed = self._freed, {}
@@ -74,10 +78,10 @@ class HeldWork:
 
     def forget_partitions(self, partitions: Collection[int], *, partition_count: int) -> None:
         """What is known of these is out of date: they have been lost, or taken anew."""
-        for known in (self._waiting, self._overlapping, self._freed, self._stale):
-            for ref in list(known):
-                if partition_of(ref.namespace, ref.name, partition_count=partition_count) in partitions:
-                    del known[ref]
+        for ref in [*self._waiting, *(self._overlapping.keys() - self._waiting.keys())]:
+            if partition_of(ref.namespace, ref.name, partition_count=partition_count) in partitions:
+                for known in (self._waiting, self._overlapping, self._freed, self._stale):
+                    known.pop(ref, None)
 
     def drained(self, queries: list[HeldQuery], *, found: list[Instance], unplaced: set[TaskRef]) -> None:
         """Forget tasks of which the store had fewer held rows than were asked for, all placed now."""

@@ -100,6 +100,8 @@ class MembershipLoop(Loop):
             self.wake()
             return
         ownership.reconcile(owners)
+        if ownership.warming:
+            self.on_taken()
         counters = {other: row.renewals for other, row in rows.items()}
         dead = self._watch.look(counters, sent_us=sent_us, received_us=received_us, freed=seen.freed)
         dead.update({other: counters[other] for other in ownership.former_ids & counters.keys()})

@@ -186,13 +186,14 @@ class Ownership:
 
     def reconcile(self, owners: Sequence[Proof]) -> None:
         """Believe what the database shows of this node, where an answer of it was lost."""
+        others = [proof.partition for proof in owners if proof.owner != self.node_id]
+        self.releasing.difference_update(others)
+        self.lose(others, "another node has taken them over")
         for proof in owners:
             number = proof.partition
             if proof.owner != self.node_id:
-                self.releasing.discard(number)
-                if number in self.memory.epochs or number in self.warming:
-                    self.lose([number], "another node has taken them over")
-            elif number not in self.releasing and number not in self.stopped:
+                continue
+            if number not in self.releasing and number not in self.stopped:
                 taken = self.warming.get(number)
                 epoch = self.memory.epochs.get(number) if taken is None else taken.epoch
                 if epoch != proof.epoch:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from ostinato.cli.commands.run_options import (
+    AdvertiseOption,
     AppOption,
     AppsArgument,
     AsyncSlotsOption,
@@ -119,6 +120,7 @@ def scheduler(
     *,
     bind: BindOption = None,
     worker_bind: WorkerBindOption = None,
+    advertise: AdvertiseOption = None,
     join_token_file: JoinTokenOption = None,
     tls_certificate: CertificateOption = None,
     tls_key: KeyOption = None,
@@ -139,6 +141,7 @@ def scheduler(
         context,
         bind=bind,
         worker_bind=worker_bind,
+        advertise=advertise,
         join_token_file=join_token_file,
         tls_certificate=tls_certificate,
         tls_key=tls_key,

@@ -29,6 +29,12 @@ BindOption = Annotated[
 WorkerBindOption = Annotated[
     str | None, typer.Option("--worker-bind", metavar="HOST:PORT", help="Address that workers connect to.")
 ]
+AdvertiseOption = Annotated[
+    str | None,
+    typer.Option(
+        "--advertise", metavar="HOST:PORT", help="Address at which workers reach this node, if another."
+    ),
+]
 SchedulerOption = Annotated[
     str | None,
     typer.Option("--scheduler", metavar="HOST:PORT", help="Address of the scheduler to connect to."),
