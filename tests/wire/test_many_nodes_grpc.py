@@ -64,6 +64,15 @@ class SocketNode(ScriptedNode):
     def own(self, *partitions: int, epoch: int = 1) -> None:
         self.owned, self.epochs = list(partitions), [epoch] * len(partitions)
 
+    async def beats(self) -> None:
+        await self.until(lambda: self.newest_heartbeat > 0)
+
+    async def has_credit(self) -> None:
+        await self.until(lambda: self.ledger.available("async") > 0)
+
+    async def is_accepted(self) -> None:
+        await self.until(lambda: bool(self.all(Accepted)))
+
     def _welcome(self, _: Hello) -> NodeMessage:
         return Welcome(
             protocol=PROTOCOL_VERSION,
@@ -113,12 +122,12 @@ async def test_one_of_three_nodes_dies_and_outcomes_reach_the_new_owner() -> Non
         running = asyncio.create_task(worker.run())
         try:
             for node in nodes:
-                await node.until(lambda node=node: node.newest_heartbeat > 0)  # type: ignore[misc]
+                await node.beats()
             for number, (node, name) in enumerate(zip(nodes, "abc", strict=True)):
-                await node.until(lambda node=node: node.ledger.available("async") > 0)  # type: ignore[misc]
+                await node.has_credit()
                 await node.send(specs(spec("wait")))
                 await node.assign(assignment("wait", name, partition=number))
-                await node.until(lambda node=node: bool(node.all(Accepted)))  # type: ignore[misc]
+                await node.is_accepted()
             await first.kill()
             gates["b"].set()
             assert (await second.outcome_of("b")).result == b'"done"'

@@ -22,19 +22,19 @@ def opened(capacity: dict[str, int], *streams: int) -> SlotLedger:
 
 def test_a_slot_is_promised_taken_and_free_again() -> None:
     ledger = opened({"process": 2}, 1)
-    assert ledger.promise(1, "process", 5) == 2
+    assert ledger.promise(1, "process", count=5) == 2
     assert ledger.free("process") == 0
     assert ledger.take(1, "process")
     assert (ledger.outstanding(1, "process"), ledger.occupied) == (1, {"process": 1})
     assert ledger.release("process")
     assert ledger.free("process") == 1
-    assert ledger.promise(1, "process", 1) == 1
+    assert ledger.promise(1, "process", count=1) == 1
     assert ledger.granted(1) == {"process": 3}
 
 
 def test_an_assignment_beyond_the_promises_of_its_own_stream_is_refused() -> None:
     ledger = opened({"process": 2}, 1, 2)
-    ledger.promise(1, "process", 1)
+    ledger.promise(1, "process", count=1)
     assert not ledger.take(2, "process")
     assert not ledger.take(1, "gpu")
     assert not ledger.take(3, "process")
@@ -51,7 +51,7 @@ def test_a_release_that_is_repeated_frees_nothing() -> None:
 
 def test_what_was_promised_to_a_stream_that_has_ended_is_free_and_what_runs_is_not() -> None:
     ledger = opened({"process": 3}, 1)
-    ledger.promise(1, "process", 3)
+    ledger.promise(1, "process", count=3)
     ledger.take(1, "process")
     ledger.close(1)
     ledger.close(1)
@@ -60,32 +60,32 @@ def test_what_was_promised_to_a_stream_that_has_ended_is_free_and_what_runs_is_n
 
 def test_a_promise_that_was_given_back_is_free_once() -> None:
     ledger = opened({"process": 3}, 1, 2)
-    ledger.promise(1, "process", 3)
-    assert ledger.want(1, "process", 2)
+    ledger.promise(1, "process", count=3)
+    assert ledger.want(1, "process", count=2)
     assert ledger.wanted(1) == {"process": 2}
     assert ledger.returned(1, {"process": 2})
     assert not ledger.returned(1, {"process": 2})
     assert not ledger.returned(1, {"process": 1})
     assert (ledger.free("process"), ledger.wanted(1)) == (2, {})
-    assert ledger.promise(2, "process", 2) == 2
+    assert ledger.promise(2, "process", count=2) == 2
     assert ledger.free("process") == 0
 
 
 def test_a_wish_counts_on_from_what_has_come_back() -> None:
     ledger = opened({"process": 4}, 1)
-    ledger.promise(1, "process", 4)
-    assert ledger.want(1, "process", 1)
-    assert not ledger.want(1, "process", 1)
+    ledger.promise(1, "process", count=4)
+    assert ledger.want(1, "process", count=1)
+    assert not ledger.want(1, "process", count=1)
     ledger.returned(1, {"process": 1})
-    assert ledger.want(1, "process", 1)
+    assert ledger.want(1, "process", count=1)
     assert ledger.wanted(1) == {"process": 2}
-    assert not ledger.want(1, "process", 0)
+    assert not ledger.want(1, "process", count=0)
     assert ledger.wanted(1) == {}
 
 
 def test_a_node_that_claims_to_have_given_back_more_than_it_had_frees_only_that() -> None:
     ledger = opened({"process": 3}, 1)
-    ledger.promise(1, "process", 2)
+    ledger.promise(1, "process", count=2)
     ledger.take(1, "process")
     assert ledger.returned(1, {"process": 99, "gpu": 7})
     assert ledger.free("process") == 2
@@ -95,11 +95,11 @@ def test_a_node_that_claims_to_have_given_back_more_than_it_had_frees_only_that(
 
 def test_too_many_attempts_for_smaller_pools_delay_the_first_promise() -> None:
     ledger = opened({"process": 1}, 1)
-    ledger.promise(1, "process", 1)
+    ledger.promise(1, "process", count=1)
     ledger.take(1, "process")
-    assert ledger.promise(1, "process", 1) == 0
+    assert ledger.promise(1, "process", count=1) == 0
     ledger.release("process")
-    assert ledger.promise(1, "process", 1) == 1
+    assert ledger.promise(1, "process", count=1) == 1
 
 
 @given(claims=st.lists(st.dictionaries(POOLS, st.integers(-5, 40)), max_size=20))
@@ -110,10 +110,10 @@ def test_whatever_a_node_claims_to_have_given_back_no_slot_is_promised_twice(
     ledger = opened(capacity, 1, 2)
     for claim in claims:
         for pool in capacity:
-            ledger.promise(1, pool, 2)
+            ledger.promise(1, pool, count=2)
         ledger.returned(1, claim)
         for pool, slots in capacity.items():
-            ledger.promise(2, pool, 1)
+            ledger.promise(2, pool, count=1)
             promised = ledger.outstanding(1, pool) + ledger.outstanding(2, pool)
             assert 0 <= promised <= slots
             assert ledger.outstanding(1, pool) >= 0
@@ -151,7 +151,7 @@ class ManyNodes(RuleBasedStateMachine):
 
     @rule(node=NODES, pool=POOLS, count=st.integers(1, 5))
     def promise(self, node: int, pool: str, count: int) -> None:
-        self.slots.promise(self.streams[node], pool, count)
+        self.slots.promise(self.streams[node], pool, count=count)
 
     @rule(node=NODES)
     def report(self, node: int) -> None:
@@ -160,7 +160,7 @@ class ManyNodes(RuleBasedStateMachine):
 
     @rule(node=NODES, pool=POOLS, count=st.integers(0, 5))
     def want(self, node: int, pool: str, count: int) -> None:
-        self.slots.want(self.streams[node], pool, count)
+        self.slots.want(self.streams[node], pool, count=count)
 
     @rule(node=NODES)
     def give_back(self, node: int) -> None:

@@ -181,8 +181,8 @@ def test_the_end_of_the_lease_that_an_attempt_starts_with_moves_until_it_begins(
         starts = {name: attempt.start for name, attempt in frozen.attempts._running.items()}
         assert starts["a1"].lease_ends_us == begun_us + WORKER_LEASE_US
         assert starts["a2"].lease_ends_us is None
-        frozen.lease.sent(STREAM, 1, begun_us + SECOND)
-        frozen.lease.acknowledged(STREAM, 1, [7])
+        frozen.lease.sent(STREAM, 1, at_us=begun_us + SECOND)
+        frozen.lease.acknowledged(STREAM, 1, partitions=[7])
         frozen.attempts.lease_extended([7])
         assert starts["a1"].lease_ends_us == begun_us + SECOND + WORKER_LEASE_US
         assert starts["a2"].lease_ends_us is None

@@ -30,8 +30,8 @@ def test_a_welcome_extends_nothing_and_says_how_long_a_lease_is() -> None:
 
 def test_a_second_welcome_leaves_the_leases_as_they_are() -> None:
     guard = welcomed()
-    guard.sent(STREAM, 1, 1_000)
-    guard.acknowledged(STREAM, 1, [3])
+    guard.sent(STREAM, 1, at_us=1_000)
+    guard.acknowledged(STREAM, 1, partitions=[3])
     guard.welcome(STREAM, worker_lease_us=LEASE_US, hello_sent_us=50 * SECOND)
     assert guard.ends_us(3) == 1_000 + LEASE_US
 
@@ -39,39 +39,39 @@ def test_a_second_welcome_leaves_the_leases_as_they_are() -> None:
 def test_a_lease_runs_from_the_sending_of_the_newest_acknowledged_heartbeat() -> None:
     guard = welcomed()
     for sequence, sent_us in ((1, 5_000), (2, 9_000)):
-        guard.sent(STREAM, sequence, sent_us)
-    guard.acknowledged(STREAM, 2, [3])
-    guard.acknowledged(STREAM, 1, [3])
+        guard.sent(STREAM, sequence, at_us=sent_us)
+    guard.acknowledged(STREAM, 2, partitions=[3])
+    guard.acknowledged(STREAM, 1, partitions=[3])
     assert guard.ends_us(3) == 9_000 + LEASE_US
     assert guard.newest_sequence == 2
 
 
 def test_an_acknowledgement_extends_the_partitions_that_it_lists_and_no_other() -> None:
     guard = welcomed()
-    guard.sent(STREAM, 1, 5_000)
-    guard.sent(STREAM, 2, 9_000)
-    guard.acknowledged(STREAM, 1, [3, 4])
-    guard.acknowledged(STREAM, 2, [4])
+    guard.sent(STREAM, 1, at_us=5_000)
+    guard.sent(STREAM, 2, at_us=9_000)
+    guard.acknowledged(STREAM, 1, partitions=[3, 4])
+    guard.acknowledged(STREAM, 2, partitions=[4])
     assert [guard.ends_us(number) for number in (3, 4, 5)] == [5_000 + LEASE_US, 9_000 + LEASE_US, None]
 
 
 def test_an_acknowledgement_of_what_was_never_sent_extends_nothing() -> None:
     guard = welcomed()
-    guard.sent(STREAM, 1, 5_000)
-    guard.acknowledged(STREAM, 2, [3])
+    guard.sent(STREAM, 1, at_us=5_000)
+    guard.acknowledged(STREAM, 2, partitions=[3])
     assert guard.ends_us(3) is None
 
 
 def test_an_assignment_extends_its_partition_to_the_heartbeat_that_it_names() -> None:
     guard = welcomed(hello_sent_us=1_000)
-    guard.sent(STREAM, 1, 5_000)
-    guard.assigned(STREAM, 3, 0)
+    guard.sent(STREAM, 1, at_us=5_000)
+    guard.assigned(STREAM, 3, heartbeat_sequence=0)
     assert guard.ends_us(3) == 1_000 + LEASE_US
     assert guard.newest_sequence == 0
-    assert guard.assigned(STREAM, 3, 1)
-    assert not guard.assigned(STREAM, 3, 0)
-    guard.assigned(STREAM, 4, 0)
-    guard.assigned(STREAM, 5, 99)
+    assert guard.assigned(STREAM, 3, heartbeat_sequence=1)
+    assert not guard.assigned(STREAM, 3, heartbeat_sequence=0)
+    guard.assigned(STREAM, 4, heartbeat_sequence=0)
+    guard.assigned(STREAM, 5, heartbeat_sequence=99)
     assert [guard.ends_us(number) for number in (3, 4, 5)] == [5_000 + LEASE_US, 1_000 + LEASE_US, None]
     assert guard.newest_sequence == 1
 
@@ -79,7 +79,7 @@ def test_an_assignment_extends_its_partition_to_the_heartbeat_that_it_names() ->
 @pytest.mark.parametrize(("grace_us", "margin_us"), [(3 * SECOND, 4 * SECOND), (30 * SECOND, 11 * SECOND)])
 def test_an_attempt_is_stopped_its_grace_and_a_second_before_the_end(grace_us: int, margin_us: int) -> None:
     guard = welcomed()
-    guard.assigned(STREAM, 3, 0)
+    guard.assigned(STREAM, 3, heartbeat_sequence=0)
     assert guard.stop_us(3, grace_us) == LEASE_US - margin_us
     check_us = guard.check_us(3)
     assert check_us is not None
@@ -87,28 +87,28 @@ def test_an_attempt_is_stopped_its_grace_and_a_second_before_the_end(grace_us: i
 
 
 def test_an_assignment_is_covered_by_the_heartbeat_that_its_sender_had_processed() -> None:
-    assert not LeaseGuard().covers(STREAM, 0, 0)
+    assert not LeaseGuard().covers(STREAM, 0, now_us=0)
     guard = welcomed()
-    guard.sent(STREAM, 1, 5 * SECOND)
-    assert guard.covers(STREAM, 0, LEASE_US - DRIFT_US - 1)
-    assert not guard.covers(STREAM, 0, LEASE_US - DRIFT_US)
-    assert guard.covers(STREAM, 1, LEASE_US)
-    assert not guard.covers(STREAM, 99, 6 * SECOND)
+    guard.sent(STREAM, 1, at_us=5 * SECOND)
+    assert guard.covers(STREAM, 0, now_us=LEASE_US - DRIFT_US - 1)
+    assert not guard.covers(STREAM, 0, now_us=LEASE_US - DRIFT_US)
+    assert guard.covers(STREAM, 1, now_us=LEASE_US)
+    assert not guard.covers(STREAM, 99, now_us=6 * SECOND)
 
 
 def test_the_greeting_that_counts_as_heartbeat_0_is_that_of_the_newest_stream() -> None:
     guard = welcomed()
     guard.welcome(STREAM, worker_lease_us=LEASE_US, hello_sent_us=30 * SECOND)
-    assert guard.covers(STREAM, 0, 80 * SECOND)
-    assert not guard.covers(STREAM, 0, 30 * SECOND + LEASE_US - DRIFT_US)
+    assert guard.covers(STREAM, 0, now_us=80 * SECOND)
+    assert not guard.covers(STREAM, 0, now_us=30 * SECOND + LEASE_US - DRIFT_US)
 
 
 def test_a_heartbeat_of_long_ago_is_forgotten_and_covers_nothing() -> None:
     guard = welcomed()
     for sequence in range(1, 1_000):
-        guard.sent(STREAM, sequence, sequence * 5 * SECOND)
-    assert not guard.covers(STREAM, 1, 6 * SECOND)
-    guard.acknowledged(STREAM, 1, [3])
+        guard.sent(STREAM, sequence, at_us=sequence * 5 * SECOND)
+    assert not guard.covers(STREAM, 1, now_us=6 * SECOND)
+    guard.acknowledged(STREAM, 1, partitions=[3])
     assert guard.ends_us(3) is None
     assert len(guard._sent) <= LEASE_US // (5 * SECOND) + 1
 
@@ -151,7 +151,7 @@ class Leases(RuleBasedStateMachine):
     def beat(self, stream: int) -> None:
         self.sequence += 1
         self.sent[stream, self.sequence] = self.now_us
-        self.guard.sent(stream, self.sequence, self.now_us)
+        self.guard.sent(stream, self.sequence, at_us=self.now_us)
 
     def _recent(self, stream: int, back: int) -> int:
         """Number of a heartbeat of the stream, the greeting if there are not so many."""
@@ -160,25 +160,25 @@ class Leases(RuleBasedStateMachine):
     @rule(stream=STREAMS, back=st.integers(0, 5), partitions=st.sets(PARTITIONS))
     def acknowledge(self, stream: int, back: int, partitions: set[int]) -> None:
         number = self._recent(stream, back)
-        self.guard.acknowledged(stream, number, partitions)
+        self.guard.acknowledged(stream, number, partitions=partitions)
         if number:
             self._confirm(partitions, self.sent[stream, number])
 
     @rule(stream=STREAMS, back=st.integers(0, 5), partition=PARTITIONS)
     def assign(self, stream: int, back: int, partition: int) -> None:
         named = self._recent(stream, back)
-        is_covered = self.guard.covers(stream, named, self.now_us)
+        is_covered = self.guard.covers(stream, named, now_us=self.now_us)
         assert is_covered == (self.now_us < self.sent[stream, named] + LEASE_US - DRIFT_US)
         if is_covered:
-            self.guard.assigned(stream, partition, named)
+            self.guard.assigned(stream, partition, heartbeat_sequence=named)
             self._confirm({partition}, self.sent[stream, named])
 
     @rule(stream=STREAMS, number=st.integers(1, 60), partitions=st.sets(PARTITIONS))
     def hear_nonsense(self, stream: int, number: int, partitions: set[int]) -> None:
         """A node names what was sent to another one, or to nobody."""
         if (stream, number) not in self.sent:
-            self.guard.acknowledged(stream, number, partitions)
-            assert not self.guard.covers(stream, number, self.now_us)
+            self.guard.acknowledged(stream, number, partitions=partitions)
+            assert not self.guard.covers(stream, number, now_us=self.now_us)
 
     @invariant()
     def the_last_end_is_not_before_any_other(self) -> None:
@@ -192,7 +192,7 @@ class Leases(RuleBasedStateMachine):
         for (stream, number), sent_us in self.sent.items():
             if 0 < number <= self.guard.newest_sequence:
                 assert sent_us + LEASE_US <= self.guard.last_end_us
-                assert not self.guard.covers(stream, number, self.guard.last_end_us - DRIFT_US)
+                assert not self.guard.covers(stream, number, now_us=self.guard.last_end_us - DRIFT_US)
 
     @invariant()
     def trusts_no_longer_than_a_lease_from_what_was_confirmed_for_that_partition(self) -> None:
@@ -222,7 +222,7 @@ TestLeases = Leases.TestCase
 @given(grace_us=st.integers(0, 10 * LEASE_US), sent_us=st.integers(0, 10**12))
 def test_every_stop_leaves_its_grace_and_a_second_before_the_end(grace_us: int, sent_us: int) -> None:
     guard = welcomed(hello_sent_us=sent_us)
-    guard.assigned(STREAM, 0, 0)
+    guard.assigned(STREAM, 0, heartbeat_sequence=0)
     stop_us, ends_us, check_us = guard.stop_us(0, grace_us), guard.ends_us(0), guard.check_us(0)
     assert stop_us is not None
     assert ends_us is not None

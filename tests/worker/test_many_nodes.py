@@ -85,7 +85,8 @@ def test_while_no_node_answers_none_is_forgotten() -> None:
             await node.kill()
         await made.pass_time(2 * FORGOTTEN_US)
         await made.nodes[2].restart()
-        await made.nodes[2].connected(2)
+        await made.pass_time(10 * SECOND)
+        assert made.nodes[2].stream_count == 2
 
     play(story)
 

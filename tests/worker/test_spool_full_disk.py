@@ -48,13 +48,13 @@ async def test_c123_on_a_full_disk_outcomes_are_sent_from_memory_and_written_whe
     # What is acknowledged needs no disk any more.
     made.acknowledge(["full-0", "full-1"])
     assert "spool cannot be written" in made.credits.pause_reason
-    made.credits.take("async")
+    made.credits.take(made.stream, "async")
     made.credits.give_back("async")
-    assert made.credits.granted() == {"async": 2}
+    assert made.credits.granted(made.stream) == {"async": 2}
     disk.free()
     await made.until(lambda: made.spool.is_writable)
     assert made.spool.is_safe.is_set()
-    assert made.credits.granted() == {"async": 3}
+    assert made.credits.granted(made.stream) == {"async": 3}
     assert made.credits.pause_reason == ""
     (told,) = events(caplog, "spool_unwritable")
     assert "full" in told.__dict__["reason"]
@@ -73,12 +73,12 @@ async def test_c123_a_worker_that_starts_on_a_full_disk_grants_nothing_until_the
     disk.fill()
     async with kept(disk.path) as made:
         assert not made.spool.is_writable
-        made.credits.take("async")
+        made.credits.take(made.stream, "async")
         made.credits.give_back("async")
-        assert made.credits.granted() == {"async": 2}
+        assert made.credits.granted(made.stream) == {"async": 2}
         disk.free()
         await made.until(lambda: made.spool.is_writable)
-        assert made.credits.granted() == {"async": 3}
+        assert made.credits.granted(made.stream) == {"async": 3}
 
 
 async def test_c123_a_full_disk_leaves_the_spools_of_others_where_they_are(disk: SmallDisk) -> None:

@@ -74,7 +74,7 @@ class SlotLedger:
         promises = self._streams.get(stream)
         return 0 if promises is None else promises.outstanding(pool)
 
-    def promise(self, stream: int, pool: str, count: int) -> int:
+    def promise(self, stream: int, pool: str, *, count: int) -> int:
         """Promise up to `count` free slots on a stream; returns how many."""
         promised = max(0, min(count, self.free(pool)))
         if promised:
@@ -101,7 +101,7 @@ class SlotLedger:
         self._occupied[pool] -= 1
         return True
 
-    def want(self, stream: int, pool: str, count: int) -> bool:
+    def want(self, stream: int, pool: str, *, count: int) -> bool:
         """Wish to have `count` of a stream's promises back; True if that is more than was wished before."""
         promises = self._streams[stream]
         before = promises.wanted[pool]

@@ -92,7 +92,7 @@ class Attempts:
         extended: set[int] = set()
         boot_us, wall_us = self._clock.boot_us(), self._clock.wall_us()
         specs = self._specs.get(stream, {})
-        stale = not self._lease.covers(stream, message.heartbeat_sequence, boot_us)
+        stale = not self._lease.covers(stream, message.heartbeat_sequence, now_us=boot_us)
         for assignment in message.items:
             attempt_id = assignment.attempt_id
             if attempt_id in self._running or self._outbox.holds(attempt_id):
@@ -103,7 +103,9 @@ class Attempts:
             if reason or spec is None:
                 refused.append(refusal(assignment, reason=reason, now_us=wall_us))
                 continue
-            if self._lease.assigned(stream, assignment.partition, message.heartbeat_sequence):
+            if self._lease.assigned(
+                stream, assignment.partition, heartbeat_sequence=message.heartbeat_sequence
+            ):
                 extended.add(assignment.partition)
             start = self._take(assignment, spec, wall_us=wall_us)
             starts.setdefault(kind_of(spec.executor), []).append(start)

@@ -59,7 +59,7 @@ class SameNodeError(Exception):
 class Connection:
     """Keeps one stream to an address."""
 
-    def __init__(self, address: str, parts: LinkParts, links: Links) -> None:
+    def __init__(self, address: str, *, parts: LinkParts, links: Links) -> None:
         self.address = address
         self._parts = parts
         self._links = links
@@ -154,7 +154,7 @@ class Connection:
             self._heard_us = self._clock.boot_us()
             self._node_id = welcome.node_id
             self._mail = self._outbox.open(self._stream, lambda: self._credits.granted(self._stream))
-            self._links.welcomed(self, welcome.node_id, welcome.nodes)
+            self._links.welcomed(self, welcome.node_id, nodes=welcome.nodes)
             self._credits.welcomed(self._stream)
             _log.info("scheduler_found", extra={"address": self.address, "node_id": welcome.node_id})
             await self._serve(stream, self._mail, early, heartbeat_us=welcome.heartbeat_us)
@@ -303,7 +303,7 @@ class Connection:
         stream = self._stream
         self._heard_us = self._clock.boot_us()
         partitions = self._parts.epochs.current(message.partitions, message.epochs)
-        self._lease.acknowledged(stream, message.sequence, partitions)
+        self._lease.acknowledged(stream, message.sequence, partitions=partitions)
         self._attempts.lease_extended(partitions)
         self._parts.on_leases_moved()
         self._outbox.owned(stream, partitions)
@@ -322,7 +322,7 @@ class Connection:
                 mail.count_heartbeat()
                 next_us = now_us + heartbeat_us
             sequence = self._links.next_sequence()
-            self._lease.sent(self._stream, sequence, now_us)
+            self._lease.sent(self._stream, sequence, at_us=now_us)
             granted, wanted = self._credits.granted(self._stream), self._credits.wanted(self._stream)
             await stream.send([Heartbeat(sequence, now_us, granted, wanted)])
             while not self._is_hastened and self._clock.boot_us() < next_us:

@@ -55,7 +55,7 @@ class Credits:
         self._links[stream] = _Link(on_granted, on_wanted)
         if len(self._links) == 1 and not self._rests:
             for pool in self._ledger.pools:
-                self._ledger.promise(stream, pool, self._ledger.free(pool))
+                self._ledger.promise(stream, pool, count=self._ledger.free(pool))
         return self._ledger.granted(stream)
 
     def welcomed(self, stream: int) -> None:
@@ -137,7 +137,7 @@ class Credits:
             link.turn = self._turn
             if link.demand.get(pool, 0) > 0:
                 link.demand[pool] -= 1
-            self._ledger.promise(stream, pool, 1)
+            self._ledger.promise(stream, pool, count=1)
             link.on_granted()
 
     def _neediest(self, pool: str) -> int | None:
@@ -160,7 +160,7 @@ class Credits:
             unused = {stream: self._ledger.outstanding(stream, pool) for stream in welcome}
             demand = {stream: max(0, link.demand.get(pool, 0)) for stream, link in welcome.items()}
             for stream, count in _asked_back(unused, {} if self._rests else demand).items():
-                if self._ledger.want(stream, pool, 0 if self._rests else count):
+                if self._ledger.want(stream, pool, count=0 if self._rests else count):
                     hasten.add(stream)
         if is_urgent:
             for stream in hasten:

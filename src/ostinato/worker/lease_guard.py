@@ -48,20 +48,20 @@ class LeaseGuard:
         """A node has answered a ``Hello``, which counts as heartbeat 0 of its stream."""
         self._lease_of_stream[stream] = worker_lease_us
         self.worker_lease_us = min(self._lease_of_stream.values())
-        self.sent(stream, 0, hello_sent_us)
+        self.sent(stream, 0, at_us=hello_sent_us)
 
     def end_stream(self, stream: int) -> None:
         """A stream is over. Its leases run on, and no longer than they did. Idempotent."""
         self._lease_of_stream.pop(stream, None)
 
-    def sent(self, stream: int, sequence: int, at_us: int) -> None:
+    def sent(self, stream: int, sequence: int, *, at_us: int) -> None:
         """A heartbeat was handed to a stream."""
         if self.worker_lease_us is not None:
             while self._sent and self._sent[0].at_us + self.worker_lease_us < at_us:
                 self._sent.popleft()
         self._sent.append(_Sent(stream, sequence, at_us))
 
-    def acknowledged(self, stream: int, sequence: int, partitions: Iterable[int]) -> None:
+    def acknowledged(self, stream: int, sequence: int, *, partitions: Iterable[int]) -> None:
         """An owner that still believes in itself has processed that heartbeat of its stream.
 
         One that was not sent there, or so long ago that it is forgotten, extends nothing.
@@ -73,7 +73,7 @@ class LeaseGuard:
             self._extend(partition, sent_us)
         self._rest_on(sequence, sent_us)
 
-    def covers(self, stream: int, heartbeat_sequence: int, now_us: int) -> bool:
+    def covers(self, stream: int, heartbeat_sequence: int, *, now_us: int) -> bool:
         """Whether an assignment whose sender had processed that heartbeat may still be started.
 
         A heartbeat so old that it is forgotten covers nothing.
@@ -83,7 +83,7 @@ class LeaseGuard:
             return False
         return now_us < sent_us + self.worker_lease_us - DRIFT_US
 
-    def assigned(self, stream: int, partition: int, heartbeat_sequence: int) -> bool:
+    def assigned(self, stream: int, partition: int, *, heartbeat_sequence: int) -> bool:
         """An owner of the partition has assigned an attempt, having processed that heartbeat.
 
         True if that extends the partition's lease.

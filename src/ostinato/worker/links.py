@@ -120,7 +120,7 @@ class Links:
         named = [address for nodes in self._named.values() for address in nodes if self._may_dial(address)]
         new = [address for address in [*self._parts.config.addresses, *named] if address not in self._known]
         for address in dict.fromkeys(new):
-            connection = Connection(address, self._parts, self)
+            connection = Connection(address, parts=self._parts, links=self)
             running = asyncio.create_task(connection.run(), name=f"ostinato-link-{address}")
             running.add_done_callback(lambda _: self._changed.set())
             self._known[address] = _Known(connection, running, named_us=self._parts.clock.boot_us())
@@ -202,7 +202,7 @@ class Links:
         self._declaring = connection
         return True
 
-    def welcomed(self, connection: Connection, node_id: str, nodes: Sequence[str]) -> None:
+    def welcomed(self, connection: Connection, node_id: str, *, nodes: Sequence[str]) -> None:
         """A node serves a connection. One that it served by another address before is given up."""
         other = self._by_node.get(node_id)
         if other is not None and other is not connection:

@@ -82,7 +82,11 @@ class Mail:
     """Messages of one stream to its node. `granted` is asked when outcomes leave."""
 
     def __init__(
-        self, granted: Callable[[], dict[str, int]], kept: UnacknowledgedOutcomes, draining: Draining | None
+        self,
+        granted: Callable[[], dict[str, int]],
+        kept: UnacknowledgedOutcomes,
+        *,
+        draining: Draining | None,
     ) -> None:
         self._granted = granted
         #: Slots have become free: the node may use them before it hears what became of them.

@@ -111,7 +111,7 @@ class Outbox:
 
     def open(self, stream: int, granted: Callable[[], dict[str, int]]) -> Mail:
         """A stream has been welcomed: what it is to carry, first all that may be for its node."""
-        mail = Mail(granted, self._outcomes, self._draining)
+        mail = Mail(granted, self._outcomes, draining=self._draining)
         self._mails[stream] = mail
         self._owned[stream] = frozenset()
         mail.add_outcomes(
