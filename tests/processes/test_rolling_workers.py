@@ -1,0 +1,52 @@
+"""Workers are drained one after another while a trigger fires all the time."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.services import Services
+
+APP = """
+for name in ("one", "two", "three", "four"):
+    app.shell(name, "true", triggers=[every("100ms")], overlap="allow")
+"""
+WORKERS, ROUNDS = 4, 5
+#: Far more than `true` takes, and less than the worker lease.
+RUNNING_S_MAX = 4
+OLDEST = "select min(assigned_us) from instance where state = 'running'"
+LOST = "select count(*) from history where category = 'lost' and code != 'HANDED_BACK'"
+
+
+@pytest.fixture
+def services(tmp_path: Path) -> Iterator[Services]:
+    started = Services(tmp_path, APP)
+    yield started
+    started.close()
+
+
+def test_i9_nothing_hangs_running_when_workers_are_drained_while_a_trigger_fires(services: Services) -> None:
+    services.start_scheduler()
+    ended = "select count(*) from instance where state = 'success'"
+    for turn in range(ROUNDS):
+        names = [f"worker-{turn}-{number}" for number in range(WORKERS)]
+        for name in names:
+            services.start_worker(name, slots=2)
+        ((before,),) = services.rows(ended)
+        services.until(lambda seen=int(str(before)): int(str(services.rows(ended)[0][0])) > seen + 20)
+        drained = [services.processes.pop(name) for name in names]
+        for process in drained:
+            process.send_signal(signal.SIGTERM)
+        for process in drained:
+            assert process.wait(30) == 0, services.logs()
+        since_us = time.time_ns() // 1000
+
+        def has_ended(since_us: int = since_us) -> bool:
+            ((oldest_us,),) = services.rows(OLDEST)
+            return oldest_us is None or int(str(oldest_us)) > since_us
+
+        services.until(has_ended, within_s=RUNNING_S_MAX)
+    assert services.rows(LOST) == [(0,)]
