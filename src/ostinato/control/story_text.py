@@ -22,8 +22,15 @@ def story_lines(story: Story, *, traceback: bool = False) -> list[str]:
         lines += [f"logs: ostinato instance logs {story.id}"]
     lines += [f"next: {story.next}"]
     if story.state in TERMINAL_STATES and story.state is not State.SUCCESS:
-        lines += [f"again: ostinato instance retry {story.id}"]
+        lines += [f"again: ostinato instance retry {story.id}{_other_payload(story)}"]
     return lines
+
+
+def _other_payload(story: Story) -> str:
+    """What is needed besides where the same payload would fail again."""
+    if not story.attempts or story.attempts[-1].code != "BAD_PAYLOAD":
+        return ""
+    return " --payload JSON  (the same one would fail again; with task trigger: --arg NAME:=JSON)"
 
 
 def _head(story: Story) -> Iterator[str]:
@@ -79,7 +86,10 @@ def _happenings(story: Story, *, traceback: bool) -> Iterator[str]:
     if story.left_out:
         yield f"… {story.left_out} earlier entries are left out: ostinato instance show {story.id} --all"
     for _, _, entry in sorted(told, key=lambda entry: entry[:2]):
-        yield from _attempt(entry, traceback=traceback) if isinstance(entry, AttemptStory) else _event(entry)
+        if isinstance(entry, AttemptStory):
+            yield from _attempt(entry, traceback=traceback, now_us=story.told_us)
+        else:
+            yield from _event(entry)
     if told:
         yield ""
 
@@ -89,9 +99,9 @@ def _moment(attempt: AttemptStory) -> int:
     return next((moment for moment in known if moment is not None), 0)
 
 
-def _attempt(attempt: AttemptStory, *, traceback: bool) -> Iterator[str]:
+def _attempt(attempt: AttemptStory, *, traceback: bool, now_us: int | None) -> Iterator[str]:
     where = f" on {attempt.worker}" if attempt.worker else ""
-    yield f"attempt {attempt.number}{where}: {attempt.ended}{_run_time(attempt)}"
+    yield f"attempt {attempt.number}{where}: {attempt.ended}{_run_time(attempt, now_us)}"
     if attempt.started_us is not None:
         yield f"{_INDENT}started {format_instant(attempt.started_us)}"
     if attempt.ended_us is not None:
@@ -109,7 +119,11 @@ def _attempt(attempt: AttemptStory, *, traceback: bool) -> Iterator[str]:
         yield f"{_INDENT}decided {attempt.decision}"
 
 
-def _run_time(attempt: AttemptStory) -> str:
+def _run_time(attempt: AttemptStory, now_us: int | None) -> str:
+    # A worker tells the start only with the end: until then the assignment is what is known.
+    since_us = attempt.started_us if attempt.started_us is not None else attempt.assigned_us
+    if attempt.ended == "running" and since_us is not None and now_us is not None:
+        return f" for {_rounded(now_us - since_us)} since {format_instant(since_us)}"
     if attempt.started_us is None or attempt.ended_us is None:
         return ""
     return f" after {_rounded(attempt.ended_us - attempt.started_us)}"
