@@ -224,12 +224,45 @@ def test_payload_and_result_are_one_line_each_and_cut_where_they_are_long() -> N
     assert len(result) < 600
 
 
+TRACEBACK = """Traceback (most recent call last):
+  File "/home/ada/shop/tasks.py", line 12, in report
+    fetch()
+  File "/usr/lib/python3.11/site-packages/client/api.py", line 99, in fetch
+    raise Down
+client.Down: away
+"""
+
+
+def test_a_python_failure_tells_the_place_in_the_users_own_code_and_how_to_see_the_traceback() -> None:
+    attempt = AttemptStory(
+        number=1,
+        generation=1,
+        attempt_id="a",
+        worker="w",
+        started_us=0,
+        ended_us=1,
+        ended="failed",
+        code="PYTHON_ERROR",
+        category="transient",
+        message="Down: away",
+        traceback=TRACEBACK,
+    )
+    found = _told_story(state=State.FAILED, attempts=[attempt])
+    lines = story_lines(found)
+    assert "    at /home/ada/shop/tasks.py:12, in report" in lines
+    assert "traceback: ostinato instance show i1 --traceback" in lines
+    assert not any(line.startswith("traceback:") for line in story_lines(found, traceback=True))
+    bad = msgspec.structs.replace(attempt, code="BAD_PAYLOAD", traceback="")
+    told = story_lines(_told_story(state=State.FAILED, attempts=[bad]))
+    assert told[-1].startswith("again: ostinato instance retry i1 --payload JSON")
+
+
 async def _is(value: bool) -> bool:
     return value
 
 
 def test_what_is_due_beyond_what_dispatch_looks_at_waits_for_the_workers_that_are_busy() -> None:
-    """Such a row has no reason of its own; a node and its workers are on record, and nobody else looks at it."""
+    """Such a row has no reason of its own; a node and its workers are on record, nobody else looks at it."""
 
     async def play() -> None:
         cluster = Cluster()
@@ -281,7 +314,7 @@ def test_a_running_attempt_says_since_when_although_its_worker_tells_the_start_w
         await cluster.sleep(4 * SECOND)
         row = await cluster.instance(identity)
         assert row.assigned_us is not None
-        found, text = await told(cluster, identity)
+        _, text = await told(cluster, identity)
         since = format_instant(row.assigned_us)
         assert f"attempt 1 on scripted: running for 4s10ms since {since}" in text
         assert instance_shape(row).running_since == since

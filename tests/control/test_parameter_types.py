@@ -1,4 +1,4 @@
-"""A value of the wrong type is refused where it is given, with or without the app at hand, in the same words."""
+"""A value of the wrong type is refused where it is given, with or without the app, in the same words."""
 
 from __future__ import annotations
 
@@ -60,7 +60,8 @@ def test_a_definition_carries_the_plain_types_of_its_parameters() -> None:
 
 
 def test_a_definition_of_before_has_no_types_and_takes_any() -> None:
-    encoded = b'{"namespace":"default","name":"t","executor":{"kind":"python","call":"a:b","parameters":[{"name":"x"}]}}'
+    said = {"kind": "python", "call": "a:b", "parameters": [{"name": "x"}]}
+    encoded = msgspec.json.encode({"namespace": "default", "name": "t", "executor": said})
     executor = decode_definition(encoded).executor
     assert isinstance(executor, PythonSpec)
     assert executor.parameters == (Parameter("x"),)

@@ -23,7 +23,8 @@ OLDEST = "select min(assigned_us) from instance where state = 'running'"
 #: What was handed back unstarted counts nothing.
 COUNTED = """
     select count(*) from instance
-    where coalesce(json_extract(counters, '$.failures'), 0) + coalesce(json_extract(counters, '$.lost'), 0) > 0
+    where coalesce(json_extract(counters, '$.failures'), 0) > 0
+        or coalesce(json_extract(counters, '$.lost'), 0) > 0
 """
 
 

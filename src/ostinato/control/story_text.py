@@ -11,6 +11,9 @@ from ostinato.core.states import TERMINAL_STATES, State
 
 _INDENT = "    "
 _MESSAGE_LINES_MAX = 20
+#: A frame of a Python traceback, and a file that was installed rather than written for the task.
+_FRAME = re.compile(r'^ *(?:\| *)?File "(.+)", line (\d+), in (.+)$', re.MULTILINE)
+_LIBRARY = re.compile(r"[/\\](?:site|dist)-packages[/\\]|[/\\]lib[/\\]python3|^<")
 _JSON_LENGTH_MAX = 500
 
 
@@ -20,6 +23,8 @@ def story_lines(story: Story, *, traceback: bool = False) -> list[str]:
     lines += _happenings(story, traceback=traceback)
     if any(attempt.error_output for attempt in story.attempts):
         lines += [f"logs: ostinato instance logs {story.id}"]
+    if not traceback and any(attempt.traceback for attempt in story.attempts):
+        lines += [f"traceback: ostinato instance show {story.id} --traceback"]
     lines += [f"next: {story.next}"]
     if story.state in TERMINAL_STATES and story.state is not State.SUCCESS:
         lines += [f"again: ostinato instance retry {story.id}{_other_payload(story)}"]
@@ -111,12 +116,21 @@ def _attempt(attempt: AttemptStory, *, traceback: bool, now_us: int | None) -> I
         yield from _indented(attempt.message)
     for cause in attempt.chain[1:]:
         yield f"{_INDENT}caused by {cause.class_name}: {cause.message.partition(chr(10))[0]}"
+    if place := users_place(attempt.traceback):
+        yield f"{_INDENT}at {place}"
     if traceback and attempt.traceback:
         yield from (_INDENT * 2 + line for line in attempt.traceback.rstrip().split("\n"))
     for line in attempt.error_output:
         yield f"{_INDENT}stderr  {line}"
     if attempt.decision:
         yield f"{_INDENT}decided {attempt.decision}"
+
+
+def users_place(traceback: str) -> str:
+    """``file:line, in function`` of the last frame that is no library's; empty where there is none."""
+    frames = _FRAME.findall(traceback)
+    own = [frame for frame in frames if not _LIBRARY.search(frame[0])] or frames
+    return "{}:{}, in {}".format(*own[-1]) if own else ""
 
 
 def _run_time(attempt: AttemptStory, now_us: int | None) -> str:

@@ -20,7 +20,7 @@ from random import Random
 
 from ostinato.clock import Clock
 from ostinato.core.ids import new_id
-from ostinato.core.instants import SECOND
+from ostinato.core.instants import SECOND, format_duration
 from ostinato.errors import UserError
 from ostinato.observe.hooks import Hooks
 from ostinato.observe.records import TaskModuleFailed
@@ -109,7 +109,12 @@ class Supervisor:
     def _ask_end(self, reason: str, limit_us: int) -> None:
         limit_us += self._clock.boot_us()
         if self._drain_limit_us is None:
-            _log.info("worker_drains", extra={"reason": reason, "running_count": self.running_count})
+            told: dict[str, object] = {"reason": reason, "running_count": self.running_count}
+            if self.running_count and limit_us > self._clock.boot_us():
+                left = format_duration(limit_us - self._clock.boot_us())
+                tasks = "1 task" if self.running_count == 1 else f"{self.running_count} tasks"
+                told["waits"] = f"up to {left} for {tasks}; the same signal again (Ctrl-C) ends them"
+            _log.info("worker_drains", extra=told)
             self._attempts.refuse_new(reason)
             self._outbox.announce_drain(reason)
         if self._drain_limit_us is None or limit_us < self._drain_limit_us:
