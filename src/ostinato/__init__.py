@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ostinato.errors import ConflictError, InternalError, OstinatoError, UnavailableError, UserError
     from ostinato.sdk.app import App
     from ostinato.sdk.context import Context, FencingToken, TaskCancelled, current_context
-    from ostinato.sdk.handle import Handle, InstanceFailed
+    from ostinato.sdk.handle import Handle, InstanceFailed, ResultNotReady
     from ostinato.sdk.results import HttpResult, ShellResult
     from ostinato.sdk.retry import Retry
     from ostinato.sdk.schedules import at, cron, every
@@ -35,6 +35,7 @@ __all__ = [
     "InternalError",
     "OstinatoError",
     "Permanent",
+    "ResultNotReady",
     "Retry",
     "RetryLater",
     "RetryPolicy",
@@ -59,7 +60,7 @@ _MODULES = {
     "errors": ("ConflictError", "InternalError", "OstinatoError", "UnavailableError", "UserError"),
     "sdk.app": ("App",),
     "sdk.context": ("Context", "FencingToken", "TaskCancelled", "current_context"),
-    "sdk.handle": ("Handle", "InstanceFailed"),
+    "sdk.handle": ("Handle", "InstanceFailed", "ResultNotReady"),
     "sdk.results": ("HttpResult", "ShellResult"),
     "sdk.retry": ("Retry",),
     "sdk.schedules": ("at", "cron", "every"),

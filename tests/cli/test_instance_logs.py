@@ -85,3 +85,22 @@ def test_last_words_of_a_command_are_lines_as_it_wrote_them(dev: ReloadingDev) -
     identity = _ended(dev, "fails")
     story = dev.json("instance", "show", identity)
     assert story["attempts"][-1]["error_output"] == ["a\fb", "\u2028c"]
+
+
+def test_following_one_that_has_not_started_says_once_that_it_waits_and_why(dev: ReloadingDev) -> None:
+    identity: str = dev.json("task", "trigger", "odd", "--delay", "1h")["instance_id"]
+    following = subprocess.Popen(
+        [sys.executable, "-m", "ostinato.cli", "instance", "logs", identity, "--follow"],
+        cwd=dev.directory,
+        env=clean_environment() | {"PYTHONIOENCODING": "utf-8"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with following:
+        assert following.stderr is not None
+        said = following.stderr.readline()
+        assert said.startswith(f"instance {identity} waits (pending): attempt 1 is due at ")
+        dev.json("instance", "cancel", identity)
+        _, rest = following.communicate(timeout=60)
+    assert "waits" not in rest

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from ostinato.cli.output import print_json, print_table, safe, safe_lines, text_width
+from ostinato.cli.output import print_json, print_table, safe, safe_lines, table_lines, text_width
 
 _HOSTILE = "a\x1b[31mred\x07\r\nb\x9b2J\u202egnp\ud800"
 
@@ -66,3 +66,14 @@ def test_json_is_ascii_where_the_output_is(monkeypatch: pytest.MonkeyPatch) -> N
     print_json(["日本", "\U0001f600"])
     sys.stdout.flush()
     assert json.loads(raw.getvalue()) == ["日本", "\U0001f600"]
+
+
+def test_a_last_column_that_is_cut_keeps_one_row_a_line() -> None:
+    rows = [("report", "shell " + "x" * 200), ("tiny", "shell true")]
+    lines = table_lines(("NAME", "RUNS"), rows, empty="", width=40, cuts_last=True)
+    assert len(lines) == 3
+    assert max(map(len, lines)) == 40
+    assert lines[1].startswith("report  shell xxx")
+    assert lines[1].endswith("...")
+    # Too little is left to recognise it by: a block a row, with all of it.
+    assert "RUNS: " + rows[0][1] in table_lines(("NAME", "RUNS"), rows, empty="", width=20, cuts_last=True)

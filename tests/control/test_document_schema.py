@@ -99,7 +99,7 @@ EVERYTHING: dict[str, Any] = {
             "python": {
                 "call": "shop:report",
                 "async": True,
-                "parameters": ["day", {"name": "limit", "required": False}],
+                "parameters": ["day", {"name": "limit", "required": False, "type": "int"}],
                 "accepts_any": True,
             },
             "isolation": "process",

@@ -8,19 +8,21 @@ import msgspec
 from support.cluster import ADDRESS, Cluster, python_task
 from support.scripted_worker import HEARTBEAT_US, Script, ScriptedWorker
 
+from ostinato.cli.views import instance_cells, shown_instant
 from ostinato.control.cancel import cancel
 from ostinato.control.explain import AttemptStory, Story, story, tell
 from ostinato.control.queries import scheduler_is_running
 from ostinato.control.replay import replay
 from ostinato.control.requests import Asker, require_ok
+from ostinato.control.shapes.instance import instance_shape
 from ostinato.control.story_text import story_lines
 from ostinato.core.definition import TaskDefinition
 from ostinato.core.failure.failure import Cause, Failure, safe_failure
-from ostinato.core.instants import SECOND
+from ostinato.core.instants import SECOND, format_instant
 from ostinato.core.model import Instance
 from ostinato.core.retry.policy import RetryPolicy
 from ostinato.core.states import State
-from ostinato.store.batches import NodeRow
+from ostinato.store.batches import NodeRow, WorkerRow
 from ostinato.testing.virtual_clock import run_virtual
 
 TASK = python_task(retry=RetryPolicy(interval_us=5 * SECOND, max_retry=2, retry_on=("ECONNREFUSED",)))
@@ -222,5 +224,105 @@ def test_payload_and_result_are_one_line_each_and_cut_where_they_are_long() -> N
     assert len(result) < 600
 
 
+TRACEBACK = """Traceback (most recent call last):
+  File "/home/ada/shop/tasks.py", line 12, in report
+    fetch()
+  File "/usr/lib/python3.11/site-packages/client/api.py", line 99, in fetch
+    raise Down
+client.Down: away
+"""
+
+
+def test_a_python_failure_tells_the_place_in_the_users_own_code_and_how_to_see_the_traceback() -> None:
+    attempt = AttemptStory(
+        number=1,
+        generation=1,
+        attempt_id="a",
+        worker="w",
+        started_us=0,
+        ended_us=1,
+        ended="failed",
+        code="PYTHON_ERROR",
+        category="transient",
+        message="Down: away",
+        traceback=TRACEBACK,
+    )
+    found = _told_story(state=State.FAILED, attempts=[attempt])
+    lines = story_lines(found)
+    assert "    at /home/ada/shop/tasks.py:12, in report" in lines
+    assert "traceback: ostinato instance show i1 --traceback" in lines
+    assert not any(line.startswith("traceback:") for line in story_lines(found, traceback=True))
+    bad = msgspec.structs.replace(attempt, code="BAD_PAYLOAD", traceback="")
+    told = story_lines(_told_story(state=State.FAILED, attempts=[bad]))
+    assert told[-1].startswith("again: ostinato instance retry i1 --payload JSON")
+
+
 async def _is(value: bool) -> bool:
     return value
+
+
+def test_what_is_due_beyond_what_dispatch_looks_at_waits_for_the_workers_that_are_busy() -> None:
+    """Such a row has no reason of its own; a node and its workers are on record, nobody else looks at it."""
+
+    async def play() -> None:
+        cluster = Cluster()
+        await cluster.store.open()
+        await cluster.store.apply([TASK], now_us=cluster.clock.wall_us())
+        await cluster.store.register_node(NodeRow("node", 7, "somewhere", 0))
+        identity = await cluster.submit(TASK)
+
+        async def waits_with(*running: int, **changes: object) -> str:
+            rows = [_worker(f"w{number}", 0, state="gone") for number in range(2)]
+            rows += [_worker(f"w{number}", count, **changes) for number, count in enumerate(running)]
+            await cluster.store.record_workers(rows, gone_before_us=0)
+            return (await story(cluster.store, identity)).waits
+
+        assert await waits_with(3) == ""
+        assert await waits_with(3, 4) == ""
+        assert await waits_with(4, 4) == "all 2 workers that can run it are busy"
+        assert "no worker is connected" in await waits_with(1, state="draining")
+        assert "none of the 1 connected knows it" in await waits_with(1, tasks=["default/other"])
+        assert await waits_with(4) == "the worker that can run it is busy"
+        found, text = await told(cluster, identity)
+        assert found.next == f"attempt 1 starts as soon as it can; it waits: {found.waits}"
+        assert f"waits    {found.waits}" in text
+        later = await cluster.submit(TASK, due_us=cluster.clock.wall_us() + SECOND)
+        assert (await story(cluster.store, later)).waits == ""
+
+    run_virtual(play())
+
+
+def _worker(name: str, running_count: int, **changes: object) -> WorkerRow:
+    base: dict[str, object] = {
+        "worker_id": name,
+        "worker_name": name,
+        "node_id": "node",
+        "state": "connected",
+        "capacity": {"async": 4, "process": 9},
+        "running_count": running_count,
+        "tasks": ["default/t"],
+        "executors": ["python"],
+    }
+    return WorkerRow(**{**base, **changes})  # type: ignore[arg-type]  # chosen per test
+
+
+def test_a_running_attempt_says_since_when_although_its_worker_tells_the_start_with_the_end() -> None:
+    async def play() -> None:
+        cluster, worker = await cluster_with(lambda item: None)
+        identity = await cluster.submit(TASK)
+        await cluster.until(lambda: _is(bool(worker.running)))
+        await cluster.sleep(4 * SECOND)
+        row = await cluster.instance(identity)
+        assert row.assigned_us is not None
+        _, text = await told(cluster, identity)
+        since = format_instant(row.assigned_us)
+        assert f"attempt 1 on scripted: running for 4s10ms since {since}" in text
+        assert instance_shape(row).running_since == since
+        assert instance_cells(row)[-1] == f"since {shown_instant(row.assigned_us)}"
+        await worker.finish(next(iter(worker.running.values())), b"1")
+        ended = await cluster.in_state(identity, State.SUCCESS)
+        assert instance_shape(ended).running_since is None
+        await worker.disconnect()
+        await cluster.stop()
+
+    run_virtual(play())

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 import pytest
-from support.cluster import ADDRESS, Cluster, python_task, value_of, worker_of
+from support.cluster import ADDRESS, Cluster, python_task, value_of
 from support.fleet import Fleet, FleetNode, lasting
 
 from ostinato.core.instants import DAY, HOUR, MINUTE, SECOND
@@ -204,31 +204,6 @@ def test_the_addresses_of_the_nodes_that_live_are_known_to_each() -> None:
         await fleet.sleep(SECOND)
         assert sorted(first.node.membership.addresses()) == ["a", "b"]
         await fleet.close()
-
-    run_virtual(story())
-
-
-def test_demand_is_what_could_run_if_there_were_more_slots_and_unused_credits_can_be_given_back() -> None:
-    async def story() -> None:
-        cluster, task = Cluster(), python_task()
-        await cluster.start(task)
-        worker = await worker_of(cluster, lambda item: None, slots=2)
-        await cluster.until(lambda: value_of(bool(cluster.node.parts.sessions.by_id)))
-        (session,) = cluster.node.parts.sessions.by_id.values()
-        assert session.give_back({"async": 1, "none": 3}) == {"async": 1}
-        assert session.ledger.available("async") == 1
-        assert session.give_back({"async": 5}) == {"async": 2}
-        assert session.ledger.available("async") == 0
-        assert cluster.node.dispatch.demand() == {}
-        for _ in range(5):
-            await cluster.submit(task)
-        await cluster.until(lambda: value_of(cluster.node.dispatch.demand().get("async", 0) >= 5))
-        # The worker promises what came back once more.
-        worker.granted += 2
-        await cluster.until(lambda: value_of(len(worker.assigned) == 2))
-        assert 0 < cluster.node.dispatch.demand()["async"] <= 5
-        await worker.disconnect()
-        await cluster.stop()
 
     run_virtual(story())
 

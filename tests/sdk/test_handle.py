@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from support.app_store import only
 
-from ostinato import App, ConflictError, InstanceFailed, State, UnavailableError, UserError
+from ostinato import App, ConflictError, InstanceFailed, ResultNotReady, State, UnavailableError, UserError
 from ostinato.core.changes import Assign, CommitBatch, EndWaiting, Request, RequestAnswer, Success
 from ostinato.core.model import Instance
 from ostinato.store.batches import NodeRow
@@ -89,6 +89,8 @@ def test_a_result_that_is_not_there_in_time_says_what_it_waits_for(app: App) -> 
         with pytest.raises(UnavailableError, match="is pending after a wait of") as caught:
             handle.result(timeout=timeout)
         assert caught.value.code == "RESULT_NOT_READY"
+        assert isinstance(caught.value, TimeoutError)
+        assert isinstance(caught.value, ResultNotReady)
     with pytest.raises(UserError) as refused:
         handle.result(timeout=-1)
     assert refused.value.field == "timeout"

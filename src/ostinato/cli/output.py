@@ -21,6 +21,8 @@ import typer
 from ostinato.core.failure.text import escape_unseen, escape_unseen_in_json
 
 _GAP = "  "
+#: Columns that a cut cell keeps at least.
+_CUT_WIDTH_MIN = 16
 
 
 class OutputLost(Exception):
@@ -156,15 +158,27 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, emp
 
 
 def table_lines(
-    columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str, width: int | None
+    columns: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    empty: str,
+    width: int | None,
+    cuts_last: bool = False,
 ) -> list[str]:
-    """A table with a heading, or a block a row where `width` columns do not hold it; None: any width."""
+    """A table with a heading, or a block a row where `width` columns do not hold it; None: any width.
+
+    With `cuts_last` the last column is cut to what is left for it, where that is enough to recognise it by.
+    """
     cells = [[safe(value) for value in row] for row in rows]
     if not cells:
         return [empty]
     widths = [max(map(text_width, column)) for column in zip(columns, *cells, strict=True)]
-    if width is not None and sum(widths) + len(_GAP) * (len(widths) - 1) > width:
-        return _block_lines(columns, cells)
+    excess = 0 if width is None else sum(widths) + len(_GAP) * (len(widths) - 1) - width
+    if excess > 0:
+        if not cuts_last or widths[-1] - excess < _CUT_WIDTH_MIN:
+            return _block_lines(columns, cells)
+        widths[-1] -= excess
+        cells = [[*row[:-1], cut(row[-1], widths[-1], stream=sys.stdout)] for row in cells]
     return [
         _GAP.join(_pad(cell, width) for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in (list(columns), *cells)

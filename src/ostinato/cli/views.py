@@ -49,8 +49,13 @@ def instance_cells(instance: Instance) -> Sequence[object]:
         shown_instant(instance.created_us),
         "" if instance.finished_us is not None else shown_instant(instance.due_us),
         shown_instant(instance.finished_us),
-        instance.reason,
+        instance.reason or _since(instance),
     )
+
+
+def _since(instance: Instance) -> str:
+    since = shown_instant(instance.running_since_us)
+    return f"since {since}" if since else ""
 
 
 def task_cells(row: TaskRow, triggers: Sequence[TriggerRow]) -> Sequence[object]:

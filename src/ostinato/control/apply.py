@@ -10,7 +10,7 @@ import msgspec
 from ostinato.control.checks import Check, invalid, refusing
 from ostinato.control.executor_checks import executor_checks
 from ostinato.control.names import validate_label_value, validate_name, validate_text
-from ostinato.control.parameters import check_parameters
+from ostinato.control.parameters import check_parameters, check_types
 from ostinato.core.definition import HttpSpec, Parameter, PythonSpec, TaskDefinition, TaskRef
 from ostinato.core.instants import DURATION_MAX_US, MILLISECOND, validate_duration
 from ostinato.core.payload import check_json_object
@@ -124,6 +124,7 @@ def _validate_payload(definition: TaskDefinition) -> None:
     given = check_json_object(bytes(definition.payload))
     if given or definition.triggers:
         _validate_fires(definition, given.keys())
+    check_types(definition.executor, given, subject=str(definition.ref))
 
 
 def _validate_fires(definition: TaskDefinition, given: Collection[str]) -> None:
@@ -131,7 +132,10 @@ def _validate_fires(definition: TaskDefinition, given: Collection[str]) -> None:
     executor = definition.executor
     if isinstance(executor, PythonSpec) and not definition.triggers:
         executor = msgspec.structs.replace(
-            executor, parameters=tuple(Parameter(entry.name, required=False) for entry in executor.parameters)
+            executor,
+            parameters=tuple(
+                Parameter(entry.name, required=False, type=entry.type) for entry in executor.parameters
+            ),
         )
     check_parameters(executor, given, subject=str(definition.ref))
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import msgspec
 
 from ostinato.control.queries import get_instance, read_output
+from ostinato.control.waiting_reason import waiting_reason
 from ostinato.core.definition import ShellSpec, TaskDefinition, TaskRow
 from ostinato.core.failure.failure import Cause
 from ostinato.core.instants import format_instant
@@ -113,6 +114,8 @@ class Story(msgspec.Struct, kw_only=True, frozen=True):
     events: list[EventStory]
     #: Rows of the history before those that are told here.
     left_out: int = 0
+    #: When this was told; None: not known.
+    told_us: int | None = None
 
 
 class WholeStory(msgspec.Struct, kw_only=True, frozen=True):
@@ -148,12 +151,26 @@ async def whole_story(
     pinned = (instance.ref, instance.task_version)
     definition = (await store.load_definitions([pinned])).get(pinned)
     task = (await store.get_tasks([instance.ref])).get(instance.ref)
-    told = tell(instance, history, definition=definition, task=task, scheduler_runs=scheduler_runs)
+    now_us = await store.now_us()
+    waits = ""
+    if scheduler_runs and task is not None and definition is not None and _is_overdue(instance, task, now_us):
+        waits = await waiting_reason(store, task.definition)
+    told = tell(
+        instance, history, definition=definition, task=task, scheduler_runs=scheduler_runs, waits=waits
+    )
     if definition is not None and isinstance(definition.executor, ShellSpec):
         told = await _with_error_output(store, told)
     return WholeStory(
-        instance=instance, history=history, story=msgspec.structs.replace(told, left_out=left_out)
+        instance=instance,
+        history=history,
+        story=msgspec.structs.replace(told, left_out=left_out, told_us=now_us),
     )
+
+
+def _is_overdue(instance: Instance, task: TaskRow, now_us: int) -> bool:
+    """Whether it could run as far as is on record, and does not."""
+    waits = instance.state in (State.PENDING, State.RETRY_WAITING) and instance.hold is None
+    return waits and instance.due_us <= now_us and not (task.paused or task.disabled)
 
 
 async def _with_error_output(store: Store, told: Story) -> Story:
@@ -180,8 +197,13 @@ def tell(
     definition: TaskDefinition | None,
     task: TaskRow | None,
     scheduler_runs: bool = True,
+    waits: str = "",
 ) -> Story:
-    """The story made of what the store knows; `definition` is the pinned one, None if it is gone."""
+    """The story made of what the store knows; `definition` is the pinned one, None if it is gone.
+
+    `waits` says why it does not start, where it is due and not held.
+    """
+    waits = _waits(instance) or waits
     policy = None if definition is None else definition.retry
     return Story(
         id=instance.id,
@@ -200,8 +222,8 @@ def tell(
         payload=instance.payload.decode("utf-8", "replace"),
         result=None if instance.result is None else instance.result.decode("utf-8", "replace"),
         reason=instance.reason,
-        waits=_waits(instance),
-        next=_next(instance, task) if scheduler_runs else _next_without_scheduler(instance),
+        waits=waits,
+        next=_next(instance, task, waits) if scheduler_runs else _next_without_scheduler(instance),
         cancel_requested_us=instance.cancel_requested_us,
         cancel_reason=instance.cancel_reason,
         failures=instance.counters.failures,
@@ -279,7 +301,7 @@ def _waits(instance: Instance) -> str:
     return instance.reason or _HOLDS[instance.hold]
 
 
-def _next(instance: Instance, task: TaskRow | None) -> str:
+def _next(instance: Instance, task: TaskRow | None, waits: str = "") -> str:
     state = instance.state
     if state in TERMINAL_STATES:
         return "nothing: it has ended; only a replay would run it again"
@@ -294,8 +316,8 @@ def _next(instance: Instance, task: TaskRow | None) -> str:
     if withdrawn := _withdrawn(task):
         return f"its task {withdrawn}: it is cancelled when it is due, at {format_instant(instance.due_us)}"
     attempt = instance.attempt + 1
-    if instance.hold is not None:
-        sentence = f"attempt {attempt} starts as soon as it can; it waits: {_waits(instance)}"
+    if waits:
+        sentence = f"attempt {attempt} starts as soon as it can; it waits: {waits}"
     elif task is not None and task.paused:
         sentence = f"attempt {attempt} is due at {format_instant(instance.due_us)}, but its task is paused"
     else:

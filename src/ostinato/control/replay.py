@@ -8,7 +8,7 @@ import msgspec
 
 from ostinato.control.matching import MATCH_DEFAULT, Matched, ask_about, find_matching
 from ostinato.control.names import instance_not_found, validate_key
-from ostinato.control.parameters import check_parameters
+from ostinato.control.parameters import check_parameters, check_types
 from ostinato.control.queries import find_instances
 from ostinato.control.requests import Asker, request_about, validate_reason
 from ostinato.control.several import ask_each, refused_each
@@ -142,6 +142,7 @@ async def _body(
         given = check_json_object(payload)
         for definition in await _definitions(store, instances, tasks=tasks, latest=latest):
             check_parameters(definition.executor, given.keys(), subject=str(definition.ref))
+            check_types(definition.executor, given, subject=str(definition.ref))
         body["payload"] = msgspec.Raw(payload)
     return body
 

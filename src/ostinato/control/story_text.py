@@ -11,6 +11,9 @@ from ostinato.core.states import TERMINAL_STATES, State
 
 _INDENT = "    "
 _MESSAGE_LINES_MAX = 20
+#: A frame of a Python traceback, and a file that was installed rather than written for the task.
+_FRAME = re.compile(r'^ *(?:\| *)?File "(.+)", line (\d+), in (.+)$', re.MULTILINE)
+_LIBRARY = re.compile(r"[/\\](?:site|dist)-packages[/\\]|[/\\]lib[/\\]python3|^<")
 _JSON_LENGTH_MAX = 500
 
 
@@ -20,10 +23,19 @@ def story_lines(story: Story, *, traceback: bool = False) -> list[str]:
     lines += _happenings(story, traceback=traceback)
     if any(attempt.error_output for attempt in story.attempts):
         lines += [f"logs: ostinato instance logs {story.id}"]
+    if not traceback and any(attempt.traceback for attempt in story.attempts):
+        lines += [f"traceback: ostinato instance show {story.id} --traceback"]
     lines += [f"next: {story.next}"]
     if story.state in TERMINAL_STATES and story.state is not State.SUCCESS:
-        lines += [f"again: ostinato instance retry {story.id}"]
+        lines += [f"again: ostinato instance retry {story.id}{_other_payload(story)}"]
     return lines
+
+
+def _other_payload(story: Story) -> str:
+    """What is needed besides where the same payload would fail again."""
+    if not story.attempts or story.attempts[-1].code != "BAD_PAYLOAD":
+        return ""
+    return " --payload JSON  (the same one would fail again; with task trigger: --arg NAME:=JSON)"
 
 
 def _head(story: Story) -> Iterator[str]:
@@ -79,7 +91,10 @@ def _happenings(story: Story, *, traceback: bool) -> Iterator[str]:
     if story.left_out:
         yield f"… {story.left_out} earlier entries are left out: ostinato instance show {story.id} --all"
     for _, _, entry in sorted(told, key=lambda entry: entry[:2]):
-        yield from _attempt(entry, traceback=traceback) if isinstance(entry, AttemptStory) else _event(entry)
+        if isinstance(entry, AttemptStory):
+            yield from _attempt(entry, traceback=traceback, now_us=story.told_us)
+        else:
+            yield from _event(entry)
     if told:
         yield ""
 
@@ -89,9 +104,9 @@ def _moment(attempt: AttemptStory) -> int:
     return next((moment for moment in known if moment is not None), 0)
 
 
-def _attempt(attempt: AttemptStory, *, traceback: bool) -> Iterator[str]:
+def _attempt(attempt: AttemptStory, *, traceback: bool, now_us: int | None) -> Iterator[str]:
     where = f" on {attempt.worker}" if attempt.worker else ""
-    yield f"attempt {attempt.number}{where}: {attempt.ended}{_run_time(attempt)}"
+    yield f"attempt {attempt.number}{where}: {attempt.ended}{_run_time(attempt, now_us)}"
     if attempt.started_us is not None:
         yield f"{_INDENT}started {format_instant(attempt.started_us)}"
     if attempt.ended_us is not None:
@@ -101,6 +116,8 @@ def _attempt(attempt: AttemptStory, *, traceback: bool) -> Iterator[str]:
         yield from _indented(attempt.message)
     for cause in attempt.chain[1:]:
         yield f"{_INDENT}caused by {cause.class_name}: {cause.message.partition(chr(10))[0]}"
+    if place := users_place(attempt.traceback):
+        yield f"{_INDENT}at {place}"
     if traceback and attempt.traceback:
         yield from (_INDENT * 2 + line for line in attempt.traceback.rstrip().split("\n"))
     for line in attempt.error_output:
@@ -109,7 +126,18 @@ def _attempt(attempt: AttemptStory, *, traceback: bool) -> Iterator[str]:
         yield f"{_INDENT}decided {attempt.decision}"
 
 
-def _run_time(attempt: AttemptStory) -> str:
+def users_place(traceback: str) -> str:
+    """``file:line, in function`` of the last frame that is no library's; empty where there is none."""
+    frames = _FRAME.findall(traceback)
+    own = [frame for frame in frames if not _LIBRARY.search(frame[0])] or frames
+    return "{}:{}, in {}".format(*own[-1]) if own else ""
+
+
+def _run_time(attempt: AttemptStory, now_us: int | None) -> str:
+    # A worker tells the start only with the end: until then the assignment is what is known.
+    since_us = attempt.started_us if attempt.started_us is not None else attempt.assigned_us
+    if attempt.ended == "running" and since_us is not None and now_us is not None:
+        return f" for {_rounded(now_us - since_us)} since {format_instant(since_us)}"
     if attempt.started_us is None or attempt.ended_us is None:
         return ""
     return f" after {_rounded(attempt.ended_us - attempt.started_us)}"

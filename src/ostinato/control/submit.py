@@ -11,7 +11,7 @@ import msgspec
 
 from ostinato.control.apply import validate_priority
 from ostinato.control.names import did_you_mean, validate_key, validate_name
-from ostinato.control.parameters import check_parameters
+from ostinato.control.parameters import check_parameters, check_types
 from ostinato.core.definition import TaskDefinition, TaskRef, TaskRow
 from ostinato.core.failure.text import cut_text
 from ostinato.core.ids import is_id, new_id
@@ -222,6 +222,7 @@ def _checked_payload(payload: bytes, task: _Resolved) -> bytes:
         raise UserError("INVALID_PAYLOAD", f"JSON as bytes, not {type(payload).__name__}", field="payload")
     given = check_json_object(payload)
     check_parameters(definition.executor, task.default_names | given.keys(), subject=str(definition.ref))
+    check_types(definition.executor, given, subject=str(definition.ref))
     merged = merge_objects(task.defaults, payload)
     require_size(merged, field="payload", limit_bytes=PAYLOAD_BYTES_MAX)
     return merged

@@ -37,11 +37,19 @@ class TaskRef(msgspec.Struct, frozen=True, order=True):
         return f"{self.namespace}/{self.name}"
 
 
+#: Types of JSON values by the name that Python has for them.
+PARAMETER_TYPES: dict[str, type[object]] = {
+    kind.__name__: kind for kind in (int, float, bool, str, list, dict)
+}
+
+
 class Parameter(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One parameter of a Python task, so that every submitter can refuse a wrong name."""
+    """One parameter of a Python task, so that every submitter can refuse a wrong name or kind of value."""
 
     name: str
     required: bool = True
+    #: What its value must be, where that is one of `PARAMETER_TYPES`; empty: only the worker can tell.
+    type: str = ""
 
 
 class PythonSpec(msgspec.Struct, frozen=True, tag="python", tag_field="kind", omit_defaults=True):

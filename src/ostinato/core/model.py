@@ -59,6 +59,13 @@ class Instance(msgspec.Struct, kw_only=True):
     def ref(self) -> TaskRef:
         return TaskRef(self.namespace, self.task)
 
+    @property
+    def running_since_us(self) -> int | None:
+        """Start of the attempt that runs, or its assignment while only that is known; None if none runs."""
+        if self.state is not State.RUNNING:
+            return None
+        return self.assigned_us if self.started_us is None else self.started_us
+
 
 class Outcome(msgspec.Struct, kw_only=True):
     """How one attempt ended, as its worker reports it; named by instance, attempt and attempt id (I6)."""

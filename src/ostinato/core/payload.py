@@ -92,7 +92,8 @@ def decode_json(encoded: bytes, *, field: str = "payload") -> object:
         raise nested_too_deep(field) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         require_plain(almost_json(encoded), field=field)
-        raise UserError("INVALID_PAYLOAD", f"not JSON: {error}", field=field) from None
+        hint = 'write {"name": value}, with names and texts in double quotes'
+        raise UserError("INVALID_PAYLOAD", f"not JSON: {error}", field=field, hint=hint) from None
 
 
 def almost_json(encoded: bytes) -> object:

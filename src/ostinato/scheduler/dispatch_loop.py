@@ -82,8 +82,10 @@ class DispatchLoop(Loop):
             return await self._run_round()
         finally:
             self._is_placing = False
-            for session in self._sessions.in_rotation():
-                session.ledger.return_wanted()
+            for session in self._sessions.by_id.values():
+                if session.ledger.return_wanted() and session.is_draining:
+                    # It ends once it has heard that nothing more is on its way.
+                    session.tell_returned()
 
     async def _run_round(self) -> int | None:
         partitions = self._ownership.owned()

@@ -192,6 +192,13 @@ class WorkerSession:
         self.newest_acknowledgement = replace(newest, nodes=[], demand=demand, returned=self.ledger.returned)
         self.post([self.newest_acknowledgement])
 
+    def tell_returned(self) -> None:
+        """Say at once which credits have been given back, not only with the next acknowledgement."""
+        if self.newest_acknowledgement is not None:
+            newest = replace(self.newest_acknowledgement, nodes=[], returned=self.ledger.returned)
+            self.newest_acknowledgement = newest
+            self.post([newest])
+
     def listed(self, sequence: int) -> dict[int, int]:
         """Epochs by partition as the acknowledgement of a recent heartbeat listed them."""
         found = (epochs for known, epochs in self._acknowledgements if known == sequence)

@@ -46,6 +46,13 @@ class InstanceFailed(OstinatoError):
         )
 
 
+class ResultNotReady(UnavailableError, TimeoutError):
+    """The instance had not ended when the time of `Handle.result` was over; it goes on.
+
+    Also a ``TimeoutError``. Its `code` is ``RESULT_NOT_READY``.
+    """
+
+
 class Handle(Generic[R_co]):
     """Follows one instance. Each method has an ``_async`` twin.
 
@@ -80,7 +87,7 @@ class Handle(Generic[R_co]):
         """What the task returned, once it has; its declared type where it names one.
 
         Waits at most `timeout` (None: as long as it takes; 0: not at all) and then raises
-        ``RESULT_NOT_READY``. Raises ``InstanceFailed`` if the instance ended otherwise, and
+        ``ResultNotReady``, a ``TimeoutError``. Raises ``InstanceFailed`` if the instance ended otherwise, and
         ``INSTANCE_NOT_FOUND`` once its retention is over. A scheduler that goes away during the wait is
         waited for up to a minute, then ``SCHEDULER_UNREACHABLE`` is raised.
         """
@@ -147,9 +154,9 @@ class Handle(Generic[R_co]):
         return cast(R_co, decode(encoded))
 
 
-def _not_ready(instance: Glimpse, waited_us: int) -> UnavailableError:
+def _not_ready(instance: Glimpse, waited_us: int) -> ResultNotReady:
     held = f" ({instance.reason})" if instance.reason else ""
-    return UnavailableError(
+    return ResultNotReady(
         "RESULT_NOT_READY",
         f"instance {instance.id} of {instance.ref} is {instance.state}{held} "
         f"after a wait of {format_duration(waited_us)}",

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from ostinato.control.names import did_you_mean
 from ostinato.control.parameters import check_parameters
-from ostinato.core.definition import Parameter, PythonSpec
+from ostinato.core.definition import PARAMETER_TYPES, Parameter, PythonSpec
 from ostinato.core.payload import (
     PAYLOAD_BYTES_MAX,
     RESULT_BYTES_MAX,
@@ -27,6 +27,8 @@ from ostinato.errors import UserError
 from ostinato.sdk.annotations import UNCHECKED, is_context, type_hints, usable
 from ostinato.sdk.context import Context
 
+#: By annotation: its name, where whoever has no app at hand can check it too.
+_TYPE_NAMES: dict[object, str] = {kind: name for name, kind in PARAMETER_TYPES.items()}
 _EXACT: frozenset[object] = frozenset({str, int, bool, float})
 
 
@@ -97,7 +99,9 @@ class Signature:
             call=call,
             is_async=is_async,
             parameters=tuple(
-                Parameter(name=argument.name, required=argument.required)
+                Parameter(
+                    name=argument.name, required=argument.required, type=_TYPE_NAMES.get(argument.kind, "")
+                )
                 for argument in self.arguments.values()
             ),
             accepts_any=self.accepts_any,

@@ -145,7 +145,7 @@ class Attempts:
         kind, pool = kind_of(spec.executor), pool_of(spec.executor, spec.isolation)
         # Taken first: what arrives has used up a grant, and giving it back grants it again.
         if not self._credits.take(stream, pool):
-            return f"the worker has no free slot in its {pool} pool"
+            return self._refusal_reason or f"the worker has no free slot in its {pool} pool"
         reason = self._refusal_reason or self._credits.pause_reason
         if not reason and kind not in self._executors:
             reason = f"the worker has no executor for {kind} tasks"

@@ -8,10 +8,12 @@ The first node gets all of them, so that one node alone can use the whole worker
   stays where it is, so an idle cluster moves nothing.
 
 Nothing is promised while granting rests: for good after a drain began, and while results cannot be kept safe.
+A drain asks everything back; what a node has given back it cannot have used for an assignment on its way.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 
 from ostinato.wire.slot_ledger import SlotLedger
@@ -38,6 +40,8 @@ class Credits:
         self._links: dict[int, _Link] = {}
         self._turn = 0
         self._is_stopped = False
+        #: Set once granting was stopped and nothing is promised any more: no assignment is on its way.
+        self.all_withdrawn = asyncio.Event()
         #: Why nothing is granted for now; empty while grants are given.
         self.pause_reason = ""
 
@@ -69,6 +73,7 @@ class Credits:
         self._links.pop(stream, None)
         self._ledger.close(stream)
         self._share_free()
+        self._note_withdrawn()
 
     def granted(self, stream: int) -> dict[str, int]:
         """Cumulative grants on a stream."""
@@ -89,12 +94,15 @@ class Credits:
         if self._ledger.returned(stream, returned) or is_new:
             self._share_free()
             self._ask_back(is_urgent=True)
+        self._note_withdrawn()
 
     # ── slots ─────────────────────────────────────────────────────────────────────────────────────────
 
     def take(self, stream: int, pool: str) -> bool:
         """Occupy a promised slot for an assignment that came on a stream; False if none was promised."""
-        return self._ledger.take(stream, pool)
+        is_taken = self._ledger.take(stream, pool)
+        self._note_withdrawn()
+        return is_taken
 
     def give_back(self, pool: str) -> None:
         """A slot is free again."""
@@ -102,8 +110,10 @@ class Credits:
         self._share(pool)
 
     def stop_granting(self) -> None:
-        """Grant nothing more; what was granted before may still arrive."""
+        """Grant nothing more and ask everything back; what was granted before may still arrive until then."""
         self._is_stopped = True
+        self._ask_back(is_urgent=True)
+        self._note_withdrawn()
 
     def pause_granting(self, reason: str) -> None:
         """Grant nothing more until `resume_granting`; what was granted before may still arrive."""
@@ -119,6 +129,12 @@ class Credits:
     @property
     def _rests(self) -> bool:
         return self._is_stopped or bool(self.pause_reason)
+
+    def _note_withdrawn(self) -> None:
+        if self._is_stopped and not any(
+            self._ledger.outstanding(stream, pool) for stream in self._links for pool in self._ledger.pools
+        ):
+            self.all_withdrawn.set()
 
     def _share_free(self) -> None:
         for pool in self._ledger.pools:
@@ -159,12 +175,17 @@ class Credits:
         for pool in self._ledger.pools:
             unused = {stream: self._ledger.outstanding(stream, pool) for stream in welcome}
             demand = {stream: max(0, link.demand.get(pool, 0)) for stream, link in welcome.items()}
-            for stream, count in _asked_back(unused, {} if self._rests else demand).items():
-                if self._ledger.want(stream, pool, count=0 if self._rests else count):
+            for stream, count in self._to_ask_back(unused, demand).items():
+                if self._ledger.want(stream, pool, count=count):
                     hasten.add(stream)
         if is_urgent:
             for stream in hasten:
                 self._links[stream].on_wanted()
+
+    def _to_ask_back(self, unused: Mapping[int, int], demand: Mapping[int, int]) -> Mapping[int, int]:
+        if self._is_stopped:
+            return unused
+        return dict.fromkeys(unused, 0) if self.pause_reason else _asked_back(unused, demand)
 
 
 def _asked_back(unused: Mapping[int, int], demand: Mapping[int, int]) -> dict[int, int]:

@@ -20,7 +20,7 @@ from random import Random
 
 from ostinato.clock import Clock
 from ostinato.core.ids import new_id
-from ostinato.core.instants import SECOND
+from ostinato.core.instants import SECOND, format_duration
 from ostinato.errors import UserError
 from ostinato.observe.hooks import Hooks
 from ostinato.observe.records import TaskModuleFailed
@@ -109,7 +109,12 @@ class Supervisor:
     def _ask_end(self, reason: str, limit_us: int) -> None:
         limit_us += self._clock.boot_us()
         if self._drain_limit_us is None:
-            _log.info("worker_drains", extra={"reason": reason, "running_count": self.running_count})
+            told: dict[str, object] = {"reason": reason, "running_count": self.running_count}
+            if self.running_count and limit_us > self._clock.boot_us():
+                left = format_duration(limit_us - self._clock.boot_us())
+                tasks = "1 task" if self.running_count == 1 else f"{self.running_count} tasks"
+                told["waits"] = f"up to {left} for {tasks}; the same signal again (Ctrl-C) ends them"
+            _log.info("worker_drains", extra=told)
             self._attempts.refuse_new(reason)
             self._outbox.announce_drain(reason)
         if self._drain_limit_us is None or limit_us < self._drain_limit_us:
@@ -243,11 +248,12 @@ class Supervisor:
             if left_us <= 0:
                 break
             self._end_asked.clear()
-            await self._idle_or_hastened(left_us)
+            await self._until_or_hastened(self._attempts.is_idle, left_us)
         hasty = self._drain_limit_us is not None and self._drain_limit_us <= self._clock.boot_us()
         handed_back_count = self.running_count
         self._attempts.stop_all(StopReason.DRAIN, grace_us_max=0 if hasty else reserve_us)
         await self._at_most(self._attempts.is_idle, reserve_us + _KILL_US)
+        await self._until_nothing_comes(reserve_us)
         if self.is_connected.is_set():
             await self._at_most(self._outbox.all_acknowledged, max(reserve_us, SECOND))
         if self._spool is not None and not self._spool.is_safe.is_set():
@@ -258,9 +264,25 @@ class Supervisor:
         told = {"handed_back_count": handed_back_count, "unacknowledged_count": unacknowledged_count}
         _log.info("worker_drained", extra=told)
 
-    async def _idle_or_hastened(self, left_us: int) -> None:
+    async def _until_nothing_comes(self, reserve_us: int) -> None:
+        """Every node has given back what it was promised: what it had assigned before has arrived, refused.
+
+        Else an assignment that is on its way when the streams end would hang for a worker lease (I9). A node
+        that does not answer holds this up to the limit, and not beyond a second once that was shortened.
+        """
+        is_over = self._credits.all_withdrawn
+        while not is_over.is_set():
+            assert self._drain_limit_us is not None, "set before the event"
+            left_us = self._drain_limit_us - reserve_us - self._clock.boot_us()
+            if left_us <= SECOND:
+                await self._at_most(is_over, SECOND)
+                return
+            self._end_asked.clear()
+            await self._until_or_hastened(is_over, left_us)
+
+    async def _until_or_hastened(self, event: asyncio.Event, left_us: int) -> None:
         waiters: list[asyncio.Future[object]] = [
-            asyncio.ensure_future(self._attempts.is_idle.wait()),
+            asyncio.ensure_future(event.wait()),
             asyncio.ensure_future(self._end_asked.wait()),
         ]
         try:

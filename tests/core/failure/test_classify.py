@@ -13,6 +13,7 @@ from ostinato.core.failure.classify import class_names, failure_from_exception
 from ostinato.core.failure.failure import CHAIN_LENGTH_MAX, Failure
 from ostinato.core.failure.signals import Permanent, RetryLater, TaskError
 from ostinato.core.instants import MINUTE, SECOND, from_datetime
+from ostinato.core.plain import from_plain
 from ostinato.errors import UserError
 
 
@@ -271,3 +272,16 @@ def test_an_own_code_that_is_none_is_mentioned() -> None:
     failure = failure_from_exception(error)
     assert failure.code == "PYTHON_ERROR"
     assert failure.detail == "the exception's ostinato_code is not a code"
+
+
+def test_frames_of_ours_are_left_out_of_tracebacks_in_causes_too() -> None:
+    try:
+        try:
+            from_plain("x", int, field="f")
+        except UserError as inner:
+            raise Rejected("outer") from inner
+    except Rejected as caught:
+        told = failure_from_exception(caught).traceback
+    assert told.count(f'File "{__file__}"') == 2
+    assert "plain.py" not in told
+    assert told.count("Traceback (most recent call last):") == 2

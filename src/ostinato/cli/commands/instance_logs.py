@@ -24,6 +24,8 @@ _POLL_FIRST_US = 50_000
 _POLL_LAST_US = 500_000
 #: Output is stored beside the end of its attempt, not with it: so long after the end more may come.
 _SETTLED_US = 1_000_000
+#: What has waited so long since it was first looked at is told to wait, and why.
+_WAITS_US = 500_000
 
 
 @app.command()
@@ -210,10 +212,15 @@ async def _later(session: Session, wanted: _Wanted, *, after: tuple[int, int]) -
 
     clock = session.clock
     poll_us = _POLL_FIRST_US
+    wait_told_us: int | None = clock.boot_us() + _WAITS_US
     quiet_since_us = clock.boot_us()
     while True:
         # Asked before the output is read, so that none comes between the two.
-        is_over = _is_over(await get_instance(session.store, wanted.instance_id), wanted)
+        instance = await get_instance(session.store, wanted.instance_id)
+        is_over = _is_over(instance, wanted)
+        if wait_told_us is not None and clock.boot_us() >= wait_told_us:
+            wait_told_us = None
+            await _tell_wait(session, instance)
         poll_us = min(poll_us * 2, _POLL_LAST_US)
         async for chunk in read_output(session.store, wanted.instance_id, after=after):
             after = (chunk.attempt, chunk.sequence)
@@ -226,6 +233,20 @@ async def _later(session: Session, wanted: _Wanted, *, after: tuple[int, int]) -
         elif now_us - quiet_since_us >= _SETTLED_US:
             return
         await clock.sleep_until_us(now_us + poll_us)
+
+
+async def _tell_wait(session: Session, instance: Instance) -> None:
+    """Say of one that has not started yet that it waits, and why."""
+    from ostinato.control.explain import story
+    from ostinato.control.queries import scheduler_is_running
+    from ostinato.core.states import TERMINAL_STATES, State
+
+    if instance.state in TERMINAL_STATES or instance.state is State.RUNNING:
+        return
+    runs = await scheduler_is_running(session.store, clock=session.clock)
+    told = await story(session.store, instance.id, scheduler_runs=runs)
+    if told.state not in TERMINAL_STATES and told.state is not State.RUNNING:
+        note(f"instance {instance.id} waits ({told.state}): {told.next}")
 
 
 def _is_over(instance: Instance, wanted: _Wanted) -> bool:

@@ -117,6 +117,7 @@ def _listed(found: list[tuple[TaskRow, list[TriggerRow]]], *, remarks: list[str]
             [task_cells(row, triggers) for row, triggers in found],
             empty="There are no such tasks in this namespace.",
             width=width,
+            cuts_last=True,
         ),
         notes=remarks,
     )

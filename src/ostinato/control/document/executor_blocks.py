@@ -10,9 +10,16 @@ import msgspec
 
 from ostinato.control.document.block import Block, Field
 from ostinato.control.document.hints import block_hint
-from ostinato.control.document.kinds import Duration, ListOf, Text, TextMap, Truth
+from ostinato.control.document.kinds import Duration, ListOf, Text, TextMap, Truth, Word
 from ostinato.control.document.reading import FAULTY, Reading, wrong_type
-from ostinato.core.definition import ExecutorSpec, HttpSpec, Parameter, PythonSpec, ShellSpec
+from ostinato.core.definition import (
+    PARAMETER_TYPES,
+    ExecutorSpec,
+    HttpSpec,
+    Parameter,
+    PythonSpec,
+    ShellSpec,
+)
 
 WORDS_COUNT_MAX = 10_000
 STATUSES_COUNT_MAX = 100
@@ -79,6 +86,12 @@ class ParameterKind:
                 description="Whether a payload must hold it.",
                 default=True,
             ),
+            Field(
+                name="type",
+                attribute="type",
+                kind=Word(tuple(PARAMETER_TYPES)),
+                description="What its value must be; unsaid: whatever the function takes.",
+            ),
         ),
     )
 
@@ -88,7 +101,7 @@ class ParameterKind:
         return self._block.read(value, field, reading=reading)
 
     def write(self, value: Any) -> Any:
-        return value.name if value.required else self._block.write(value)
+        return value.name if value.required and not value.type else self._block.write(value)
 
     def schema(self) -> dict[str, Any]:
         return {"anyOf": [{"type": "string", "minLength": 1}, self._block.schema()]}

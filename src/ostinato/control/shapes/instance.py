@@ -37,6 +37,8 @@ class InstanceShape(msgspec.Struct, kw_only=True):
     created: str | None
     due: str | None
     started: str | None
+    #: Start of the attempt that runs, or when it was assigned where the start is not known yet.
+    running_since: str | None
     finished: str | None
     cancel_requested: str | None
 
@@ -201,6 +203,7 @@ def _common(instance: Instance) -> dict[str, Any]:
         "created": instant(instance.created_us),
         "due": instant(instance.due_us),
         "started": instant(instance.started_us),
+        "running_since": instant(instance.running_since_us),
         "finished": instant(instance.finished_us),
         "cancel_requested": instant(instance.cancel_requested_us),
     }

@@ -45,6 +45,8 @@ from ostinato.core.failure.text import cut_text
 
 #: Classes with a meaning of their own, looked for in the ancestors from the most special on. Entries before
 #: errno: these reuse the errno field for numbers of another kind (resolver, TLS library).
+#: Where the files of this package begin.
+_OWN_FILES = __file__.removesuffix("core/failure/classify.py")
 _CODE_BEFORE_ERRNO = {
     "socket.gaierror": "DNS",
     "socket.herror": "DNS",
@@ -251,9 +253,22 @@ def _whole_number(signal: RetryLater | None, name: str) -> int | None:
     return None if signal is None else plain_int(read_attribute(signal, name))
 
 
+def _leave_out_own(told: traceback.TracebackException) -> None:
+    """Frames of ours are nothing that the task's author could correct; kept where there are no others."""
+    left = [told]
+    for each in left:
+        frames = [frame for frame in each.stack if not frame.filename.startswith(_OWN_FILES)]
+        if frames:
+            each.stack = traceback.StackSummary.from_list(frames)
+        others = (each.__cause__, each.__context__, *(getattr(each, "exceptions", None) or ()))
+        left += [other for other in others if other is not None]
+
+
 def _traceback_of(error: BaseException) -> str:
     try:
-        return "".join(traceback.TracebackException.from_exception(error, compact=True).format())
+        told = traceback.TracebackException.from_exception(error, compact=True)
+        _leave_out_own(told)
+        return "".join(told.format())
     except BaseException as broken:  # noqa: BLE001 - formatting calls into the user's class; the text says so
         reason = f"<formatting the rest raised {real_name(type(broken))}>"
     frames = real_field(error, "__traceback__")
