@@ -88,7 +88,7 @@ def build(
 
 
 def disturb(
-    cluster: Cluster, plan: Plan, restart: Callable[[], None] | None, *, going_on: Callable[[], bool]
+    cluster: Cluster, plan: Plan, *, restart: Callable[[], None] | None, going_on: Callable[[], bool]
 ) -> int:
     """Kill, start again, restart the database; returns how many were killed."""
     rng = random.Random(plan.seed)
@@ -124,7 +124,7 @@ def drain(outsider: Outsider, *, limit_s: float) -> float:
     return taken
 
 
-def tell(verdict: Verdict, executions: Mapping[int, list[Execution]], outsider: Outsider) -> None:
+def tell(verdict: Verdict, outsider: Outsider, *, executions: Mapping[int, list[Execution]]) -> None:
     for name in ("lost", "overlaps", "beyond_policy"):
         found: list[str] = getattr(verdict, name)
         print(f"{name.replace('_', ' ')}: {len(found)}")
@@ -144,7 +144,7 @@ def tell(verdict: Verdict, executions: Mapping[int, list[Execution]], outsider: 
         print(f"end of a failed attempt → commit of its retry, {len(latencies):,} times, ms: {shown}")
 
 
-def run(cluster: Cluster, plan: Plan, outsider: Outsider, restart: Callable[[], None] | None) -> Verdict:
+def run(cluster: Cluster, plan: Plan, *, outsider: Outsider, restart: Callable[[], None] | None) -> Verdict:
     accepted_file = cluster.folder / "accepted"
     for node in cluster.nodes:
         node.start()
@@ -164,7 +164,7 @@ def run(cluster: Cluster, plan: Plan, outsider: Outsider, restart: Callable[[], 
         env=cluster.nodes[0].environment,
     )
     began = time.monotonic()
-    killed = disturb(cluster, plan, restart, going_on=lambda: submitter.poll() is None)
+    killed = disturb(cluster, plan, restart=restart, going_on=lambda: submitter.poll() is None)
     submitted_s = time.monotonic() - began
     if submitter.returncode:
         raise SystemExit("the submitter ended with an error")
@@ -174,12 +174,12 @@ def run(cluster: Cluster, plan: Plan, outsider: Outsider, restart: Callable[[], 
     drained_s = drain(outsider, limit_s=plan.drain_s)
     accepted = read_accepted(accepted_file)
     executions = read_executions(cluster.folder / "witness")
-    verdict = judge(accepted, outsider.rows(), executions)
+    verdict = judge(accepted, outsider.rows(), executions=executions)
     print(
         f"{len(accepted):,} accepted in {submitted_s:.0f} s ({len(accepted) / submitted_s:,.0f}/s), "
         f"drained {drained_s:.1f} s later; {killed} kills, {plan.restart_count if restart else 0} restarts"
     )
-    tell(verdict, executions, outsider)
+    tell(verdict, outsider, executions=executions)
     return verdict
 
 
@@ -232,7 +232,7 @@ def main() -> None:
             slots=(options.slots, options.async_slots),
         )
         try:
-            verdict = run(cluster, plan, outsider, server.restart if server else None)
+            verdict = run(cluster, plan, outsider=outsider, restart=server.restart if server else None)
         finally:
             for member in reversed(cluster.members):
                 member.stop()

@@ -96,7 +96,7 @@ def decision_latencies_ms(
 
 
 def judge(
-    accepted: Mapping[int, str], rows: Mapping[int, Row], executions: Mapping[int, list[Execution]]
+    accepted: Mapping[int, str], rows: Mapping[int, Row], *, executions: Mapping[int, list[Execution]]
 ) -> Verdict:
     """Compare what was accepted with what is stored and what was executed."""
     lost: list[str] = []

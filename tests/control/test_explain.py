@@ -225,7 +225,7 @@ def test_payload_and_result_are_one_line_each_and_cut_where_they_are_long() -> N
 
 
 TRACEBACK = """Traceback (most recent call last):
-  File "/home/ada/shop/tasks.py", line 12, in report
+  File "/srv/shop/shop/tasks.py", line 12, in report
     fetch()
   File "/usr/lib/python3.11/site-packages/client/api.py", line 99, in fetch
     raise Down
@@ -249,7 +249,7 @@ def test_a_python_failure_tells_the_place_in_the_users_own_code_and_how_to_see_t
     )
     found = _told_story(state=State.FAILED, attempts=[attempt])
     lines = story_lines(found)
-    assert "    at /home/ada/shop/tasks.py:12, in report" in lines
+    assert "    at /srv/shop/shop/tasks.py:12, in report" in lines
     assert "traceback: ostinato instance show i1 --traceback" in lines
     assert not any(line.startswith("traceback:") for line in story_lines(found, traceback=True))
     bad = msgspec.structs.replace(attempt, code="BAD_PAYLOAD", traceback="")

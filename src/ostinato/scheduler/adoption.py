@@ -80,8 +80,8 @@ def adopt_greeting(
 def adopt_report(
     session: WorkerSession,
     report: Report,
-    attempts: Iterable[RunningAttempt],
     *,
+    attempts: Iterable[RunningAttempt],
     epochs: Mapping[int, int],
 ) -> bool:
     """What the worker has of a former owner's goes on; what it will never start is lost: True if any is.

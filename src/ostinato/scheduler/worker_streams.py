@@ -229,7 +229,7 @@ class WorkerStreams:
 
     def _take_report(self, session: WorkerSession, message: Report) -> None:
         memory = self._ownership.memory
-        if adopt_report(session, message, memory.running.values(), epochs=memory.epochs):
+        if adopt_report(session, message, attempts=memory.running.values(), epochs=memory.epochs):
             self._health.wake()
 
     async def _end_strangers(self, session: WorkerSession, attempt_ids: set[str]) -> None:
