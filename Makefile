@@ -33,18 +33,22 @@ $(STAMP): pyproject.toml
 demo: $(STAMP) ## Run a night of real work that fails, is retried and ends (under a minute)
 	@$(BIN)/python examples/nightly/run.py
 
-# What kills and freezes processes has the machine to itself. The rest mostly waits for commands to start, so it
-# runs in three parts at the same time; what the first two say is shown once all have ended.
+# What kills and freezes processes has the machine to itself. The rest mostly waits, for commands to start or for
+# database servers, so it runs in four parts at the same time; what the first three say is shown once all have ended.
 PART_1 := $(wildcard tests/cli/test_[a-d]*.py) tests/sdk
 PART_2 := $(filter-out $(PART_1),$(wildcard tests/cli/test_*.py)) tests/api tests/surfaces
+PART_3 := tests/contract tests/store
 ALONE  := tests/worker tests/processes
+REST   := $(filter-out tests/cli tests/sdk tests/api tests/surfaces tests/contract tests/store $(ALONE),$(patsubst %/,%,$(wildcard tests/*/)))
 test: $(STAMP) ## Run the tests
 	@mkdir -p build
 	@$(BIN)/python -m pytest $(PART_1) > build/part-1.log 2>&1 & first=$$!; \
 	  $(BIN)/python -m pytest $(PART_2) > build/part-2.log 2>&1 & second=$$!; \
-	  $(BIN)/python -m pytest tests $(addprefix --ignore=,tests/cli tests/sdk tests/api tests/surfaces $(ALONE)); third=$$?; \
-	  wait $$first; first=$$?; wait $$second; second=$$?; cat build/part-1.log build/part-2.log; \
-	  test $$first = 0 -a $$second = 0 -a $$third = 0
+	  $(BIN)/python -m pytest $(PART_3) > build/part-3.log 2>&1 & third=$$!; \
+	  $(BIN)/python -m pytest $(REST); fourth=$$?; \
+	  wait $$first; first=$$?; wait $$second; second=$$?; wait $$third; third=$$?; \
+	  cat build/part-1.log build/part-2.log build/part-3.log; \
+	  test $$first = 0 -a $$second = 0 -a $$third = 0 -a $$fourth = 0
 	@$(BIN)/python -m pytest $(ALONE)
 
 check: $(STAMP) ## Format, lint, types, layers and house rules

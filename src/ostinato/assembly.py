@@ -116,11 +116,18 @@ def build_observation(*hooks: Hook) -> tuple[Hooks, CollectorRegistry]:
 
 
 def build_node(
-    settings: Settings, *, store: Store, transport: NodeTransport, clock: Clock, hooks: Hooks
+    settings: Settings,
+    *,
+    store: Store,
+    transport: NodeTransport,
+    clock: Clock,
+    hooks: Hooks,
+    tells_nodes: bool = True,
 ) -> SchedulerNode:
-    """A scheduler node over an open store, not started."""
+    """A scheduler node over an open store, not started. `tells_nodes`: its workers can reach other nodes."""
     config = NodeConfig(
         address=str(_advertised(settings)),
+        tells_nodes=tells_nodes,
         strategy=settings.routing,
         worker_lease_us=settings.worker_lease_us,
         success_retention_us=settings.retention_success_us,
@@ -221,15 +228,17 @@ def _report_target(settings: Settings, *, scheduler: str, spool: Spool) -> Repor
 
 @asynccontextmanager
 async def running_node(
-    settings: Settings, *, transport: NodeTransport, clock: Clock, log_hook: Hook
+    settings: Settings, *, transport: NodeTransport, clock: Clock, log_hook: Hook, tells_nodes: bool = True
 ) -> AsyncGenerator[Running, None]:
-    """Store, health and node, from start to clean stop."""
+    """Store, health and node, from start to clean stop; `tells_nodes` as in `build_node`."""
     hooks, registry = build_observation(log_hook)
     async with AsyncExitStack() as stack:
         store = open_store_from_url(settings.database, clock=clock)
         stack.push_async_callback(store.close)
         await store.open()
-        node = build_node(settings, store=store, transport=transport, clock=clock, hooks=hooks)
+        node = build_node(
+            settings, store=store, transport=transport, clock=clock, hooks=hooks, tells_nodes=tells_nodes
+        )
         api = ApiServer(
             settings.bind, readiness=node.ready, registry=registry, api=_build_api(store=store, clock=clock)
         )

@@ -115,7 +115,10 @@ async def run_dev(
         network = InProcessNetwork()
         transport = network.node_transport(IN_PROCESS_ADDRESS)
         node_hook = _Without(log_hook, WorkerNameShared)
-        async with running_node(settings, transport=transport, clock=clock, log_hook=node_hook) as running:
+        # The worker's transport reaches this node alone.
+        async with running_node(
+            settings, transport=transport, clock=clock, log_hook=node_hook, tells_nodes=False
+        ) as running:
             dev = _Dev(
                 settings,
                 sources,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from support.cluster import python_task
-from support.fleet import OWNERSHIP_LEASE_US, WORKER_LEASE_US, Fleet, lasting
+from support.fleet import OWNERSHIP_LEASE_US, WORKER_LEASE_US, Fleet, FleetNode, lasting
 
 from ostinato.core.instants import MILLISECOND, SECOND
 from ostinato.core.states import State
@@ -198,10 +198,14 @@ def test_c105_each_start_under_the_same_name_is_a_node_of_its_own() -> None:
         fleet = Fleet()
         await fleet.open("a b")
         ids = {member.node_id for member in fleet.nodes.values()}
-        twin = await fleet.add("c")
+        twin = FleetNode(fleet, "c")
+        # It tells workers the address that another node tells them.
         twin.node.parts.ownership._config = fleet.config_of("a")
+        fleet.nodes["c"] = twin
+        await twin.node.start()
         await fleet.settled()
         assert twin.node_id not in ids
+        assert sorted(row.address for row in await fleet.store.nodes()) == ["a", "a", "b"]
         owners = await fleet.store.partition_owners()
         assert len({proof.owner for proof in owners}) == 3
         await fleet.close()

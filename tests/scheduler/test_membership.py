@@ -113,7 +113,7 @@ def test_a_take_over_whose_answer_was_lost_is_found_in_the_next_look() -> None:
                 return []
             return taken
 
-        store_of(second).take_partitions = take_and_lose_the_answer  # type: ignore[method-assign] # loses one answer
+        store_of(second).take_partitions = take_and_lose_the_answer  # type: ignore[method-assign]  # its first answer is lost
         fleet.nodes["b"] = second
         await second.node.start()
         await fleet.settled()

@@ -17,6 +17,8 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     #: Where workers reach this node; every node tells it to every worker.
     address: str = "inprocess"
+    #: Whether workers are told where all nodes are, to keep a stream to each.
+    tells_nodes: bool = True
     strategy: Strategy = "least_loaded"
     ownership_lease_us: int = 3 * SECOND
     ownership_margin_us: int = 500 * MILLISECOND

@@ -67,8 +67,13 @@ class MembershipLoop(Loop):
         )
 
     def addresses(self) -> list[str]:
-        """Where workers reach the nodes that live, as the newest look found them; by node id."""
-        return [node.address for node in self._live]
+        """Where workers reach the nodes that live, as the newest look found them; by node id.
+
+        Empty where workers are not told of nodes. A port that the system has chosen is known to nobody.
+        """
+        if not self._config.tells_nodes:
+            return []
+        return [node.address for node in self._live if not node.address.endswith(":0")]
 
     async def run_once(self) -> int | None:
         """One look, and what follows from it."""

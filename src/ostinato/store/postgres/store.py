@@ -192,10 +192,11 @@ class PostgresStore(ServerStore):
         return await self._identity("identity_by_start")
 
     async def _identity(self, name: str) -> str:
-        async def read(driver: DriverConnection) -> str:
-            return str(await driver.fetchval(statement(name)))
+        async def read(connection: AsyncConnection) -> str:
+            return str(await (await driver_connection(connection)).fetchval(statement(name)))
 
-        return await self._hot("reading the server's identity", read)
+        # A renewal waits for it, and so must not wait for commits.
+        return await self.database.run("reading the server's identity", read, reads_only=True, role="renewal")
 
     # ── owner ────────────────────────────────────────────────────────────────────────────────────────
 
