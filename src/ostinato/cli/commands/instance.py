@@ -239,7 +239,9 @@ async def _story(session: Session, instance_id: str, *, traceback: bool, every: 
 
     return Answer(
         data=data,
-        lines=lambda _: [safe(line) for line in story_lines(told.story, traceback=traceback)],
+        lines=lambda _: [
+            safe(line) for line in story_lines(told.story, traceback=traceback, now_us=told.now_us)
+        ],
         is_final=instance.state in TERMINAL_STATES,
     )
 
