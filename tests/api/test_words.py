@@ -69,3 +69,9 @@ async def test_parameter_of_elsewhere_comes_with_ours(rest: Rest, path: str, hin
 async def test_member_of_elsewhere_comes_with_ours(rest: Rest, path: str, body: object, hint: str) -> None:
     answer = await rest.post(path, body)
     assert (answer.status_code, answer.json()["hint"]) == (400, hint)
+
+
+async def test_an_argument_of_the_task_beside_the_payload_is_told_where_it_belongs(rest: Rest) -> None:
+    answer = await rest.post(SUBMIT, {"supplier": "x"})
+    assert (answer.status_code, answer.json()["field"]) == (400, "supplier")
+    assert answer.json()["hint"] == "arguments of the task go into payload"

@@ -43,6 +43,14 @@ def test_unknown_namespace_is_empty_and_a_note_says_which_there_are(talk: Dev, n
     assert talk.json(noun, "list", "-n", "nope") == []
 
 
+def test_a_list_of_a_task_that_there_is_none_of_is_empty_and_a_note_says_so(talk: Dev) -> None:
+    result = talk.run("instance", "list", "--task", "talkr")
+    assert (result.returncode, result.stdout) == (0, "There are no such instances.\n")
+    assert "task default/talkr does not exist" in result.stderr
+    assert "talker" in result.stderr
+    assert talk.json("instance", "list", "--task", "talkr") == []
+
+
 def test_task_is_shown_in_the_words_of_tasks_yaml(talk: Dev) -> None:
     told = talk.run("task", "show", "later").stdout
     assert "retry max_retry: 1" in told

@@ -10,7 +10,7 @@ from support.scripted_worker import HEARTBEAT_US, Script, ScriptedWorker
 
 from ostinato.cli.views import instance_cells, shown_instant
 from ostinato.control.cancel import cancel
-from ostinato.control.explain import AttemptStory, Story, story, tell
+from ostinato.control.explain import AttemptStory, Story, story, tell, whole_story
 from ostinato.control.queries import scheduler_is_running
 from ostinato.control.replay import replay
 from ostinato.control.requests import Asker, require_ok
@@ -225,7 +225,7 @@ def test_payload_and_result_are_one_line_each_and_cut_where_they_are_long() -> N
 
 
 TRACEBACK = """Traceback (most recent call last):
-  File "/srv/shop/shop/tasks.py", line 12, in report
+  File "/srv/shop/tasks.py", line 12, in report
     fetch()
   File "/usr/lib/python3.11/site-packages/client/api.py", line 99, in fetch
     raise Down
@@ -249,7 +249,7 @@ def test_a_python_failure_tells_the_place_in_the_users_own_code_and_how_to_see_t
     )
     found = _told_story(state=State.FAILED, attempts=[attempt])
     lines = story_lines(found)
-    assert "    at /srv/shop/shop/tasks.py:12, in report" in lines
+    assert "    at /srv/shop/tasks.py:12, in report" in lines
     assert "traceback: ostinato instance show i1 --traceback" in lines
     assert not any(line.startswith("traceback:") for line in story_lines(found, traceback=True))
     bad = msgspec.structs.replace(attempt, code="BAD_PAYLOAD", traceback="")
@@ -314,7 +314,8 @@ def test_a_running_attempt_says_since_when_although_its_worker_tells_the_start_w
         await cluster.sleep(4 * SECOND)
         row = await cluster.instance(identity)
         assert row.assigned_us is not None
-        _, text = await told(cluster, identity)
+        whole = await whole_story(cluster.store, identity)
+        text = "\n".join(story_lines(whole.story, now_us=whole.now_us))
         since = format_instant(row.assigned_us)
         assert f"attempt 1 on scripted: running for 4s10ms since {since}" in text
         assert instance_shape(row).running_since == since

@@ -250,6 +250,8 @@ def _refusal(message: str, *, members: Collection[str], code: str) -> UserError:
     if (unknown := _UNKNOWN_FIELD.fullmatch(text)) is not None:
         name = unknown[1][:100]
         hint = _meant(name, members if not path else _FILTER_MEMBERS if path == "filter" else ())
+        if not hint and not path and "payload" in members:
+            hint = "arguments of the task go into payload"
         text, path = f"there is no field {name!a}", _joined(path, ascii(name)[1:-1])
     elif (missing := _MISSING_FIELD.fullmatch(text)) is not None:
         text, path = "is missing", _joined(path, missing[1])

@@ -114,8 +114,6 @@ class Story(msgspec.Struct, kw_only=True, frozen=True):
     events: list[EventStory]
     #: Rows of the history before those that are told here.
     left_out: int = 0
-    #: When this was told; None: not known.
-    told_us: int | None = None
 
 
 class WholeStory(msgspec.Struct, kw_only=True, frozen=True):
@@ -124,6 +122,8 @@ class WholeStory(msgspec.Struct, kw_only=True, frozen=True):
     instance: Instance
     history: list[HistoryRow]
     story: Story
+    #: When it was told, on the store's clock.
+    now_us: int
 
 
 async def story(store: Store, instance_id: str, *, scheduler_runs: bool = True) -> Story:
@@ -163,7 +163,8 @@ async def whole_story(
     return WholeStory(
         instance=instance,
         history=history,
-        story=msgspec.structs.replace(told, left_out=left_out, told_us=now_us),
+        story=msgspec.structs.replace(told, left_out=left_out),
+        now_us=now_us,
     )
 
 

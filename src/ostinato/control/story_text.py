@@ -17,10 +17,13 @@ _LIBRARY = re.compile(r"[/\\](?:site|dist)-packages[/\\]|[/\\]lib[/\\]python3|^<
 _JSON_LENGTH_MAX = 500
 
 
-def story_lines(story: Story, *, traceback: bool = False) -> list[str]:
-    """Lines for a terminal or a log; `traceback` adds those of the attempts. Never empty."""
+def story_lines(story: Story, *, traceback: bool = False, now_us: int | None = None) -> list[str]:
+    """Lines for a terminal or a log; `traceback` adds those of the attempts. Never empty.
+
+    With `now_us`, the store's time, what runs says for how long.
+    """
     lines = [*_head(story), ""]
-    lines += _happenings(story, traceback=traceback)
+    lines += _happenings(story, traceback=traceback, now_us=now_us)
     if any(attempt.error_output for attempt in story.attempts):
         lines += [f"logs: ostinato instance logs {story.id}"]
     if not traceback and any(attempt.traceback for attempt in story.attempts):
@@ -83,7 +86,7 @@ def _count(count: int, allowed: int | None) -> str:
     return str(count) if allowed is None else f"{count} of {allowed + 1} allowed"
 
 
-def _happenings(story: Story, *, traceback: bool) -> Iterator[str]:
+def _happenings(story: Story, *, traceback: bool, now_us: int | None) -> Iterator[str]:
     """Attempts and events in the order in which they happened."""
     told: list[tuple[int, int, AttemptStory | EventStory]] = []
     told += ((_moment(attempt), attempt.number, attempt) for attempt in story.attempts)
@@ -92,7 +95,7 @@ def _happenings(story: Story, *, traceback: bool) -> Iterator[str]:
         yield f"… {story.left_out} earlier entries are left out: ostinato instance show {story.id} --all"
     for _, _, entry in sorted(told, key=lambda entry: entry[:2]):
         if isinstance(entry, AttemptStory):
-            yield from _attempt(entry, traceback=traceback, now_us=story.told_us)
+            yield from _attempt(entry, traceback=traceback, now_us=now_us)
         else:
             yield from _event(entry)
     if told:

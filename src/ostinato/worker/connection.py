@@ -128,6 +128,8 @@ class Connection:
             _log.debug("scheduler_unreachable", extra=told)
             return
         self._unreachable_told_us = now_us
+        if not self._links.was_welcome:
+            told["hint"] = "ostinato scheduler opens a port for workers, ostinato dev opens none"
         _log.warning("scheduler_unreachable", extra=told)
 
     def _backoff_us(self) -> int:

@@ -149,8 +149,21 @@ async def _listed(session: Session, chosen: Selection, *, cursor: str | None, li
     if limit is not None:
         validate_limit(limit)
     page = await collect_instances(session.store, where, cursor=cursor, limit=limit)
-    nothing = not page.instances and cursor is None and chosen.is_empty
-    return _list_answer(page, remarks=await known_namespaces(session) if nothing else [])
+    nothing = not page.instances and cursor is None
+    remarks = await known_namespaces(session) if nothing and chosen.is_empty else []
+    if nothing and chosen.task is not None:
+        remarks += await _unknown_task(session, chosen.task)
+    return _list_answer(page, remarks=remarks)
+
+
+async def _unknown_task(session: Session, name: str) -> list[str]:
+    """A remark that there is no such task; instances of a deleted one are listed all the same."""
+    from ostinato.control.submit import task_not_found
+
+    ref = session.ref(name)
+    if ref in await session.store.get_tasks([ref]):
+        return []
+    return [str(await task_not_found(session.store, ref))]
 
 
 def _list_answer(page: InstancePage, *, remarks: list[str]) -> Answer:
@@ -226,7 +239,9 @@ async def _story(session: Session, instance_id: str, *, traceback: bool, every: 
 
     return Answer(
         data=data,
-        lines=lambda _: [safe(line) for line in story_lines(told.story, traceback=traceback)],
+        lines=lambda _: [
+            safe(line) for line in story_lines(told.story, traceback=traceback, now_us=told.now_us)
+        ],
         is_final=instance.state in TERMINAL_STATES,
     )
 
