@@ -17,9 +17,10 @@ from ostinato.clock import SystemClock
 from ostinato.core.instants import MILLISECOND, SECOND
 from ostinato.store.batches import NodeRow
 from ostinato.store.changes import ChangeSignal
-from ostinato.store.postgres.changes import CHANNEL, CHECK_US, Listener
+from ostinato.store.postgres.changes import CHECK_US, Listener
 from ostinato.store.postgres.dialect import PostgresDialect
 from ostinato.store.postgres.store import PostgresStore
+from ostinato.store.server.channel import CHANGE_CHANNEL
 from ostinato.testing.contracts.store_kit import T0, make_definition, make_submission
 
 _FAR_US = 3600 * SECOND
@@ -95,10 +96,10 @@ async def test_a_thousand_submissions_are_a_few_hints(
     _, client = stores
     heard: asyncio.Queue[str] = asyncio.Queue()
     connection = await PostgresDialect(server.server_url).connect()
-    await connection.add_listener(CHANNEL, lambda *message: heard.put_nowait(message[-1]))
+    await connection.add_listener(CHANGE_CHANNEL, lambda *message: heard.put_nowait(message[-1]))
     await asyncio.gather(*(client.submit([make_submission(number)]) for number in range(1000)))
     await client.close()
-    await connection.execute("SELECT pg_notify($1, 'end')", CHANNEL)
+    await connection.execute("SELECT pg_notify($1, 'end')", CHANGE_CHANNEL)
     count = 0
     while await heard.get() != "end":
         count += 1
