@@ -83,7 +83,7 @@ class Outsider:
                     self._connection = self._connect()
                 with self._connection.cursor() as cursor:
                     cursor.execute(text)
-                    return list(cursor.fetchall())
+                    return list(cursor.fetchall()) if cursor.description else []
             except Exception as error:
                 # Of two drivers, each with errors of its own.
                 self._connection = None
