@@ -82,9 +82,3 @@ def test_worker_of_which_nothing_can_be_imported_ends_with_2_and_says_why(tmp_pa
         assert "INVALID_APP" in result.stderr
         assert "broken.py could not be imported: ModuleNotFoundError" in result.stderr
         assert "nosuchmodule" in result.stderr
-
-
-def test_worker_refuses_several_schedulers_as_long_as_there_is_one_node(tmp_path: Path) -> None:
-    result = _run(tmp_path, "worker", "--scheduler", "127.0.0.1:1,127.0.0.1:2")
-    assert result.returncode == 2
-    assert "--scheduler" in result.stderr

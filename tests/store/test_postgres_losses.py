@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 
+import asyncpg
 import msgspec
 import pytest
+from sqlalchemy import exc
 from sqlalchemy.ext.asyncio import AsyncConnection
 from support.postgres_wire import StatementProxy, outside
 from support.servers import TestDatabase, fresh_database
 
-from ostinato.errors import UnavailableError
+from ostinato.errors import UnavailableError, UserError
 from ostinato.store.batches import CommitBatch, Submission, SubmitReceipt
+from ostinato.store.postgres.faults import fault_of
 from ostinato.store.postgres.store import PostgresStore
 from ostinato.store.server.commit import BatchWriter
 from ostinato.store.server.database import driver_connection
@@ -200,3 +203,26 @@ async def test_c117_idle_connections_of_a_session_that_has_ended_are_not_tried_o
         )
     assert list(await store.get_instances(["i000001"])) == ["i000001"]
     assert await store.submit([Submission(instance=make_instance(1))]) == [SubmitReceipt("i000001", False)]
+
+
+def test_c117_what_the_driver_says_of_a_session_that_has_just_ended_is_a_loss_and_no_bad_value() -> None:
+    """Of a statement that was sent before the event loop saw the end of its connection, as wrapped."""
+    seen = asyncpg.InternalClientError("cannot switch to state 15; another operation (2) is in progress")
+    within = Exception("the adapter's own")
+    within.__cause__ = seen
+    fault = fault_of(exc.InternalError("SELECT 1", None, within))
+    assert fault is not None
+    assert fault.kind == "lost"
+
+
+async def test_a_table_that_is_gone_is_the_databases_fault(
+    store: PostgresStore, server: TestDatabase
+) -> None:
+    with outside(server) as connection:
+        connection.execute("ALTER TABLE worker RENAME TO elsewhere")
+        try:
+            with pytest.raises(UserError) as caught:
+                await store.workers()
+        finally:
+            connection.execute("ALTER TABLE elsewhere RENAME TO worker")
+    assert caught.value.code == "DATABASE_UNUSABLE"

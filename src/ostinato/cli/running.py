@@ -16,7 +16,7 @@ from ostinato.cli.views import instant
 from ostinato.control.queries import task_triggers
 from ostinato.core.instants import MILLISECOND, SECOND
 from ostinato.core.schedule.trigger import describe_trigger
-from ostinato.core.url_text import without_passwords
+from ostinato.core.url_text import shown_url
 from ostinato.errors import UserError
 from ostinato.observe.logs import configure_logging
 from ostinato.settings import Settings, naming_sources
@@ -91,13 +91,13 @@ def announce_scheduler(settings: Settings, *, in_json: bool) -> OnReady:
         if in_json:
             print_json(
                 {
-                    "database": without_passwords(settings.database),
+                    "database": shown_url(settings.database),
                     "workers": running.workers,
                     "api": str(running.api),
                 }
             )
             return
-        say(f"scheduler on database {safe(without_passwords(settings.database))}")
+        say(f"scheduler on database {safe(shown_url(settings.database))}")
         say(f"workers connect to {running.workers}")
         say(f"API, health and metrics on http://{running.api}")
 
@@ -113,7 +113,7 @@ def announce_dev(settings: Settings, *, shown: str, reloads: bool, in_json: bool
         if in_json:
             print_json(
                 {
-                    "database": without_passwords(settings.database),
+                    "database": shown_url(settings.database),
                     "api": str(running.api),
                     "tasks": [
                         {"namespace": ref.namespace, "name": ref.name, "next": _next_fire(triggers)}
@@ -123,7 +123,7 @@ def announce_dev(settings: Settings, *, shown: str, reloads: bool, in_json: bool
                 }
             )
             return
-        say(f"{safe(shown)} on database {safe(without_passwords(settings.database))}")
+        say(f"{safe(shown)} on database {safe(shown_url(settings.database))}")
         print_table(
             ("TASK", "NEXT FIRE", "SCHEDULE"),
             [

@@ -14,7 +14,7 @@ import msgspec
 from ostinato.clock import Clock, SystemClock
 from ostinato.control.requests import Asker
 from ostinato.core.definition import TaskRef
-from ostinato.core.url_text import without_passwords
+from ostinato.core.url_text import shown_url
 from ostinato.errors import UnavailableError
 from ostinato.settings import Settings, naming_sources, sqlite_path
 from ostinato.store.from_url import open_store_from_url
@@ -73,7 +73,7 @@ def _require_database(settings: Settings) -> None:
         raise UnavailableError(
             "DATABASE_UNAVAILABLE",
             f"there is no database {path}",
-            subject=without_passwords(settings.database),
+            subject=shown_url(settings.database),
             field=settings.source("database"),
             hint="name the one of your scheduler, or start one with ostinato dev",
         )

@@ -15,7 +15,7 @@ from ostinato.control.queries import get_instance, read_output
 from ostinato.core.instants import MILLISECOND
 from ostinato.core.model import HistoryKind
 from ostinato.core.states import TERMINAL_STATES, State
-from ostinato.core.url_text import without_passwords
+from ostinato.core.url_text import shown_url
 from ostinato.errors import EXIT_FAILED
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def follow_to_end(settings: Settings, instance_id: str, *, in_json: bool) -> Non
 def _database_option(settings: Settings) -> str:
     """What another command needs to find the same database, if it was named in this one."""
     given = settings.sources.get("database", "").startswith("--")
-    return f" --database {without_passwords(settings.database)}" if given else ""
+    return f" --database {shown_url(settings.database)}" if given else ""
 
 
 class _Wait:

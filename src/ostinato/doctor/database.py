@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from ostinato.clock import Clock, SystemClock
-from ostinato.core.url_text import without_passwords
+from ostinato.core.url_text import shown_url
 from ostinato.doctor.files import check_room, human_size
 from ostinato.doctor.report import Status, prefixed, shown_error
 from ostinato.errors import OstinatoError
@@ -104,7 +104,7 @@ def check_database(look: DatabaseLook) -> Found:
         return
     facts, path = look.facts(), look.path
     if facts is None or path is None:
-        yield "ok", f"{without_passwords(settings.database)} lives with the process that opens it", ""
+        yield "ok", f"{shown_url(settings.database)} lives with the process that opens it", ""
         return
     field = settings.source("database")
     # As whoever opens the file says it: each once, and some name the file by themselves.

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ostinato.clock import SystemClock
 from ostinato.core.instants import DAY, SECOND, format_duration, format_instant
-from ostinato.core.url_text import without_passwords
+from ostinato.core.url_text import shown_url, without_passwords
 from ostinato.doctor.report import Status
 from ostinato.settings import SETTINGS, Settings, naming_sources, read_join_token
 from ostinato.wire.tls import NodeTls, TlsFile, WorkerTls, end_of_validity_us
@@ -42,7 +42,7 @@ def _shown(value: object, field: str) -> str:
         return ", ".join(f"{key}={item}" for key, item in value.items()) or "none"
     if field == "scheduler" and isinstance(value, tuple):
         return ", ".join(map(str, value))
-    return without_passwords(str(value))
+    return shown_url(str(value)) if field == "database" else without_passwords(str(value))
 
 
 def check_secrets(settings: Settings) -> Found:

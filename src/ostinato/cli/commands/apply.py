@@ -171,7 +171,7 @@ def _made_plan(
 ) -> Plan:
     from ostinato.cli.session import in_session
     from ostinato.control.plan import plan
-    from ostinato.core.url_text import without_passwords
+    from ostinato.core.url_text import shown_url
     from ostinato.settings import sqlite_path
 
     path = sqlite_path(settings.database)
@@ -180,7 +180,7 @@ def _made_plan(
         raise UnavailableError(
             "DATABASE_UNAVAILABLE",
             f"there is no database {path}",
-            subject=without_passwords(settings.database),
+            subject=shown_url(settings.database),
             field=settings.source("database"),
             hint="start a scheduler, which makes it, name another with --database or OSTINATO_DATABASE, or "
             "give --create",

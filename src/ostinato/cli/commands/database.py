@@ -91,11 +91,11 @@ def downgrade(
     No scheduler may run.
     """
     from ostinato.cli.confirming import confirm
-    from ostinato.core.url_text import without_passwords
+    from ostinato.core.url_text import shown_url
     from ostinato.errors import EXIT_FAILED
 
     settings = settings_of(context, database=database)
-    shown = without_passwords(settings.database)
+    shown = shown_url(settings.database)
     lost = "every table of Ostinato and all that it knows" if to == "base" else "what newer revisions keep"
     if not confirm(
         f"downgrade {shown} to {to} and lose {lost}",

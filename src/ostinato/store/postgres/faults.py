@@ -24,6 +24,9 @@ _STATES: dict[str, FaultKind] = {
     # Dropped while in use.
     "57P04": "unusable",
     "42501": "unusable",
+    # No such table or column: the database was made anew, or has another schema, under a store that is open.
+    "42P01": "unusable",
+    "42703": "unusable",
     "53100": "full",
     # Corrupt data, corrupt index.
     "XX001": "unusable",
@@ -83,7 +86,8 @@ def _unwrapped(error: BaseException) -> BaseException:
     """The driver's own error within SQLAlchemy's."""
     if isinstance(error, exc.StatementError) and error.orig is not None:
         inner = error.orig.__cause__ or error.orig
-        if isinstance(inner, (asyncpg.PostgresError, asyncpg.InterfaceError, OSError)):
+        known = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
+        if isinstance(inner, known):
             return inner
     return error
 
