@@ -86,7 +86,6 @@ _UNUSABLE = {
     2059,
     2061,
     1146,  # no such table: not our schema
-    1054,  # no such column: another one
     1194,  # table crashed
     1195,
     3118,  # account locked

@@ -24,9 +24,8 @@ _STATES: dict[str, FaultKind] = {
     # Dropped while in use.
     "57P04": "unusable",
     "42501": "unusable",
-    # No such table or column: the database was made anew, or has another schema, under a store that is open.
+    # No such table: the database was made anew under a store that is open.
     "42P01": "unusable",
-    "42703": "unusable",
     "53100": "full",
     # Corrupt data, corrupt index.
     "XX001": "unusable",
