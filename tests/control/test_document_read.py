@@ -299,6 +299,9 @@ def test_a_task_of_an_app_is_read_back_from_its_document_as_the_same_version() -
     definition = report.definition
     assert isinstance(definition.executor, PythonSpec)
     written = task_document(definition)
-    assert written["python"]["parameters"] == ["day", {"name": "limit", "required": False}]
+    assert written["python"]["parameters"] == [
+        {"name": "day", "type": "str"},
+        {"name": "limit", "required": False, "type": "int"},
+    ]
     read = read_task(written, namespace="default", field="")
     assert encode_definition(read) == encode_definition(definition)

@@ -344,7 +344,8 @@ class DispatchLoop(Loop):
             return
         payloads = {instance.id: instance for instance in found.instances}
         by_worker: dict[str, list[tuple[RunningAttempt, Assignment]]] = {}
-        epochs = self._ownership.memory.epochs
+        # What was begun to be committed before a hand-over is sent: until it is, the partition is not free.
+        epochs = self._ownership.releasing | self._ownership.memory.epochs
         for attempt in effects.started:
             if attempt.instance_id in dropped:
                 continue

@@ -147,7 +147,8 @@ class MembershipLoop(Loop):
         node_id = ownership.node_id
         await self._store.release_partitions(node_id, ready)
         if ownership.node_id == node_id:
-            ownership.releasing.difference_update(ready)
+            for number in ready:
+                ownership.releasing.pop(number, None)
             self._hooks.emit(
                 PartitionsReleased(
                     node_id=node_id, count=len(ready), owned_count=len(ownership.memory.epochs)

@@ -52,8 +52,8 @@ class Ownership:
     def __init__(self, config: NodeConfig, *, store: Store, clock: Clock, rng: Random, hooks: Hooks) -> None:
         self.memory = Memory()
         self.warming: dict[int, Taken] = {}
-        #: Decided about no more; to be released once no commit about them is under way.
-        self.releasing: set[int] = set()
+        #: Decided about no more, each with its epoch; to be released once no commit about them is under way.
+        self.releasing: dict[int, int] = {}
         #: Given up because a rule that must always hold was broken there.
         self.stopped: set[int] = set()
         #: Whether the node's row is there, as far as it knows.
@@ -187,7 +187,8 @@ class Ownership:
     def reconcile(self, owners: Sequence[Proof]) -> None:
         """Believe what the database shows of this node, where an answer of it was lost."""
         others = [proof.partition for proof in owners if proof.owner != self.node_id]
-        self.releasing.difference_update(others)
+        for number in others:
+            self.releasing.pop(number, None)
         self.lose(others, "another node has taken them over")
         for proof in owners:
             number = proof.partition
@@ -213,8 +214,12 @@ class Ownership:
 
     def begin_release(self, partitions: Sequence[int]) -> None:
         """Decide about these no more, and forget what is known of them."""
-        fresh = [number for number in partitions if number not in self.releasing | self.stopped]
-        self.releasing.update(fresh)
+        fresh = [
+            number for number in partitions if number not in self.releasing and number not in self.stopped
+        ]
+        for number in fresh:
+            taken = self.warming.get(number)
+            self.releasing[number] = self.memory.epochs.get(number, 0) if taken is None else taken.epoch
         for number in fresh:
             self.warming.pop(number, None)
         self._forget(fresh)

@@ -47,11 +47,8 @@ async def end_blockers(driver: Driver, session: int) -> list[int]:
                     raise
             ended.append(int(blocker))
     except MySQLError as error:
-        _log.warning(
-            "takeover_blocked: partitions are locked by another session, which this user may not end: %s;"
-            " grant it PROCESS and CONNECTION ADMIN, or wait for the server's time-outs",
-            error.args[-1],
-        )
+        hint = "grant it PROCESS and CONNECTION ADMIN, or wait for the server's time-outs"
+        _log.warning("takeover_blocked", extra={"reason": str(error.args[-1]), "hint": hint})
     if ended:
-        _log.warning("takeover_ended_sessions: they held partitions that belong to a dead node: %s", ended)
+        _log.warning("takeover_ended_sessions", extra={"sessions": ended})
     return ended

@@ -91,7 +91,7 @@ class MysqlDialect:
             async with asyncio.timeout(_DISCARD_TIMEOUT_S):
                 await self._kill(driver)
         except Exception as error:  # noqa: BLE001 - the error that led here is the one to raise
-            _log.info("discard_failed: what cannot be reached ends by the server's time-outs: %s", error)
+            _log.info("session_not_discarded", extra={"reason": str(error)})
         finally:
             driver.close()
 

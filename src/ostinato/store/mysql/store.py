@@ -159,7 +159,7 @@ class MysqlStore(ServerStore):
             if found is None or found.kind != "ours":
                 raise
             self._has_locks = False
-            _log.warning("no_session_locks: a dead node is noticed by its counter alone: %s", error.args[-1])
+            _log.warning("no_session_locks", extra={"reason": str(error.args[-1])})
 
     async def remove_node(self, node_id: str) -> None:
         await super().remove_node(node_id)
