@@ -37,7 +37,9 @@ demo: $(STAMP) ## Run a night of real work that fails, is retried and ends (unde
 # database servers, so it runs in four parts at the same time; what the first three say is shown once all have ended.
 PART_1 := $(wildcard tests/cli/test_[a-d]*.py) tests/sdk
 PART_2 := $(filter-out $(PART_1),$(wildcard tests/cli/test_*.py)) tests/api tests/surfaces
-PART_3 := tests/contract tests/store
+# The soak and its like wait for leases and drains.
+SOAKS  := tests/processes/test_soak.py tests/processes/test_frozen_owner.py tests/processes/test_rolling_workers.py
+PART_3 := tests/contract tests/store $(SOAKS)
 ALONE  := tests/worker tests/processes
 REST   := $(filter-out tests/cli tests/sdk tests/api tests/surfaces tests/contract tests/store $(ALONE),$(patsubst %/,%,$(wildcard tests/*/)))
 test: $(STAMP) ## Run the tests
@@ -49,7 +51,7 @@ test: $(STAMP) ## Run the tests
 	  wait $$first; first=$$?; wait $$second; second=$$?; wait $$third; third=$$?; \
 	  cat build/part-1.log build/part-2.log build/part-3.log; \
 	  test $$first = 0 -a $$second = 0 -a $$third = 0 -a $$fourth = 0
-	@$(BIN)/python -m pytest $(ALONE)
+	@$(BIN)/python -m pytest $(ALONE) $(addprefix --ignore=,$(SOAKS))
 
 check: $(STAMP) ## Format, lint, types, layers and house rules
 	@$(BIN)/ruff format --check $(RUFF_ON)
@@ -71,7 +73,7 @@ bench: $(STAMP) ## Measure how fast a backlog drains
 cases-full: $(STAMP) ## Run the hard cases at full length (hours)
 	@OSTINATO_CASES_FULL=1 $(BIN)/python -m pytest -o faulthandler_timeout=4500 tests/cases tests/core/schedule \
 	  tests/processes/test_remote_worker.py tests/processes/test_spool_restarts.py tests/processes/test_losses.py tests/processes/test_node_restarts.py tests/processes/test_kill_matrix_node_away.py tests/processes/test_kill_matrix.py \
-	  tests/processes/test_tree.py tests/processes/test_drain.py tests/processes/test_pid_reuse.py tests/processes/test_cancel_races.py tests/processes/test_submit_races.py tests/processes/test_output_sizes.py
+	  tests/processes/test_tree.py tests/processes/test_drain.py tests/processes/test_pid_reuse.py tests/processes/test_cancel_races.py tests/processes/test_submit_races.py tests/processes/test_output_sizes.py $(SOAKS)
 
 clean: ## Remove the environment, caches and the example's output
 	@rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
