@@ -74,6 +74,16 @@ class Outsider:
             autocommit=True,
         )
 
+    def _away(self) -> tuple[type[Exception], ...]:
+        """What the driver raises while the server restarts; a wrong statement is another error."""
+        if self._url.startswith("postgres"):
+            import psycopg
+
+            return (psycopg.OperationalError, psycopg.InterfaceError)
+        import pymysql
+
+        return (pymysql.err.OperationalError, pymysql.err.InterfaceError)
+
     def query(self, text: str) -> list[Sequence[Any]]:
         """Rows of a statement; asked again while the server is away."""
         end = time.monotonic() + _TRIES_S
@@ -84,8 +94,7 @@ class Outsider:
                 with self._connection.cursor() as cursor:
                     cursor.execute(text)
                     return list(cursor.fetchall()) if cursor.description else []
-            except Exception as error:
-                # Of two drivers, each with errors of its own.
+            except self._away() as error:
                 self._connection = None
                 if time.monotonic() > end:
                     raise SystemExit(f"the server does not answer: {error}") from error
