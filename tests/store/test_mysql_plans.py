@@ -16,10 +16,10 @@ from ostinato.core.model import Instance
 from ostinato.core.states import Hold, State
 from ostinato.store.batches import CommitReport, EndWaiting, HeldQuery, Submission
 from ostinato.store.mysql.literals import Statements, literal, statement
-from ostinato.store.mysql.moves import move_rows
 from ostinato.store.mysql.session import fetch, session_of
 from ostinato.store.mysql.store import MysqlStore
 from ostinato.store.server.database import driver_connection
+from ostinato.store.server.move_rows import move_rows
 from ostinato.testing.contracts.store_kit import (
     ALL,
     HOUR,
@@ -215,7 +215,7 @@ async def test_each_move_finds_its_rows_by_their_ids(store: MysqlStore) -> None:
     batch.assigns = [make_assign(make_instance(number)) for number in range(50)]
     batch.successes = [make_success(row) for _ in range(50)]
     batch.ended_attempts = [end_attempt(row) for _ in range(50)]
-    kinds = [kind for kind in move_rows(batch) if kind.rows]
+    kinds = move_rows(batch)
     for kind in kinds:
 
         def text(statements: Statements, kind: Any = kind) -> bytes:

@@ -17,10 +17,11 @@ from ostinato.store.batches import CommitBatch, Proof, RequestAnswer, TriggerAdv
 from ostinato.store.mysql.existing import first_of_each, known_instances
 from ostinato.store.mysql.faults import fault, is_duplicate
 from ostinato.store.mysql.literals import Row, chunks, listed
-from ostinato.store.mysql.moves import Found, MoveRows, matches, move_rows
+from ostinato.store.mysql.moves import Found, matches
 from ostinato.store.mysql.session import Driver, change, fetch, require_writable, write_rows
 from ostinato.store.rules import moves_of
 from ostinato.store.server.commit import BatchWriter
+from ostinato.store.server.move_rows import MoveRows, move_rows
 from ostinato.store.server.rows import history_values, instance_values
 
 
@@ -119,7 +120,7 @@ class MysqlBatchWriter(BatchWriter):
     async def _write_moves(self, kinds: Sequence[MoveRows]) -> bool:
         """Whether every move has found its row; ends at the first kind that has not."""
         for kind in kinds:
-            if kind.rows and await write_rows(self.driver, kind.statement, rows=kind.rows) != len(kind.rows):
+            if await write_rows(self.driver, kind.statement, rows=kind.rows) != len(kind.rows):
                 return False
         return True
 

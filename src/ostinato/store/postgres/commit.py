@@ -6,34 +6,18 @@ one order. Two owners never meet: whoever holds the share lock of a partition mo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import TypeVar
+from collections.abc import Collection, Iterable, Sequence
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ostinato.core.model import HistoryRow, Instance
-from ostinato.store.batches import (
-    Assign,
-    CommitBatch,
-    EndAttempt,
-    EndWaiting,
-    HoldWaiting,
-    Proof,
-    Replay,
-    RequestAnswer,
-    RequestCancel,
-    Success,
-    TriggerAdvance,
-)
+from ostinato.store.batches import CommitBatch, Proof, RequestAnswer, TriggerAdvance
 from ostinato.store.postgres.faults import data_problem
 from ostinato.store.postgres.statements import statement
-from ostinato.store.rules import Move
 from ostinato.store.server.commit import BatchWriter
 from ostinato.store.server.database import DriverConnection
-from ostinato.store.server.rows import Value, counters_text, failure_text, history_values, instance_values
-
-Kind = TypeVar("Kind", bound=Move)
-Row = tuple[Value, ...]
+from ostinato.store.server.move_rows import Row, move_rows
+from ostinato.store.server.rows import Value, history_values, instance_values
 
 
 class PostgresBatchWriter(BatchWriter):
@@ -56,16 +40,7 @@ class PostgresBatchWriter(BatchWriter):
         return await self._returned("advance_trigger", sorted(values, key=_first))
 
     async def move(self, batch: CommitBatch) -> set[str]:
-        kinds: list[tuple[str, list[Row]]] = [
-            ("assign", _rows(batch.assigns, _assign)),
-            ("succeed", _rows(batch.successes, _success)),
-            ("end_attempt", _rows(batch.ended_attempts, _end_attempt)),
-            ("hold", _rows(batch.holds, _hold)),
-            ("end_waiting", _rows(batch.ended_waiting, _end_waiting)),
-            ("request_cancel", _rows(batch.cancel_requests, _request_cancel)),
-            ("replay", _rows(batch.replays, _replay)),
-        ]
-        kinds = [(name, rows) for name, rows in kinds if rows]
+        kinds = move_rows(batch)
         ids = sorted({str(row[0]) for _, rows in kinds for row in rows})
         if len(kinds) > 1:
             # Each statement locks in this order, several of them do not: two transactions of one owner whose
@@ -108,91 +83,3 @@ def _first(row: Row) -> str:
 
 def _sorted(rows: Iterable[Row]) -> list[Row]:
     return sorted(rows, key=_first)
-
-
-def _rows(moves: Sequence[Kind], values: Callable[[Kind], Row]) -> list[Row]:
-    return _sorted(map(values, moves))
-
-
-def _assign(move: Assign) -> Row:
-    return (
-        move.instance_id,
-        move.partition,
-        move.expected_state.value,
-        move.expected_attempt,
-        move.attempt_id,
-        move.worker_id,
-        move.worker_name,
-        move.assigned_us,
-    )
-
-
-def _success(move: Success) -> Row:
-    return (
-        move.instance_id,
-        move.partition,
-        move.expected_attempt,
-        move.attempt_id,
-        move.started_us,
-        move.finished_us,
-        move.result,
-    )
-
-
-def _end_attempt(move: EndAttempt) -> Row:
-    return (
-        move.instance_id,
-        move.partition,
-        move.expected_attempt,
-        move.attempt_id,
-        move.state.value,
-        move.reason,
-        counters_text(move.counters),
-        move.due_us,
-        move.expires_us,
-        move.started_us,
-        move.finished_us,
-        failure_text(move.failure),
-    )
-
-
-def _hold(move: HoldWaiting) -> Row:
-    return (
-        move.instance_id,
-        move.partition,
-        move.expected_state.value,
-        move.expected_attempt,
-        move.hold.value,
-        move.reason,
-    )
-
-
-def _end_waiting(move: EndWaiting) -> Row:
-    return (
-        move.instance_id,
-        move.partition,
-        move.expected_state.value,
-        move.expected_attempt,
-        move.state.value,
-        move.reason,
-        move.finished_us,
-        failure_text(move.failure),
-    )
-
-
-def _request_cancel(move: RequestCancel) -> Row:
-    return move.instance_id, move.partition, move.expected_attempt, move.requested_us, move.reason
-
-
-def _replay(move: Replay) -> Row:
-    return (
-        move.instance_id,
-        move.partition,
-        move.expected_state.value,
-        move.expected_generation,
-        move.task_version,
-        move.payload,
-        move.due_us,
-        move.expires_us,
-        move.reason,
-    )
