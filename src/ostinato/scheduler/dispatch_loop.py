@@ -29,6 +29,8 @@ from ostinato.wire.messages import Assignment
 
 #: Rows read beyond the free slots, to see what else is behind work that cannot run.
 LOOKAHEAD_COUNT = 64
+#: While that is not enough to find work for a slot that is free, each round reads so many times more.
+LOOKAHEAD_GROWTH = 4
 #: Two looks at what waits for a slot, while none is free, are at least so far apart.
 LOOK_AHEAD_US = SECOND
 #: A priority level is worth this much age.
@@ -59,6 +61,7 @@ class DispatchLoop(Loop):
         #: What is due and waits for a free slot, by task, and how many of each.
         self._waiting: list[tuple[TaskDefinition, int]] = []
         self._look_ahead_us = 0
+        self._lookahead_count = LOOKAHEAD_COUNT
 
     def return_credits(self, session: WorkerSession) -> None:
         """Give back what the worker wants and no placement counts on; later if one is under way."""
@@ -107,6 +110,7 @@ class DispatchLoop(Loop):
         unplaced = await self._place(found, routing, now_us=now_us, into=effects)
         await self._note_waiting(routing, more=[*unplaced] if found.more else [])
         self._turn = routing.turn
+        self._lookahead_count = self._next_lookahead(found, slots - len(effects.started))
         outcome = await self._committer.commit(effects)
         self._note_holds(effects, found, dropped=outcome.dropped)
         self._held.drained(queries, found=found.instances, unplaced=unplaced)
@@ -114,6 +118,16 @@ class DispatchLoop(Loop):
         if found.more and (effects.started or (effects.batch.holds and sessions)):
             return self._clock.boot_us()
         return None if found.next_due_us is None else self._time.boot_at(found.next_due_us)
+
+    def _next_lookahead(self, found: FoundWork, free_count: int) -> int:
+        """Rows to read beyond the free slots next time.
+
+        What can use a free slot may stand behind a backlog of work for others (no head-of-line blocking).
+        Each row of it is held once, on the way; in steps of a few the slot would stay idle for seconds.
+        """
+        if found.more and free_count > 0:
+            return min(self._lookahead_count * LOOKAHEAD_GROWTH, self._config.batch_count)
+        return LOOKAHEAD_COUNT
 
     async def _look_ahead(self, partitions: list[int], routing: RoutingRound) -> int | None:
         """No slot is free for this node: see what needs one, as workers may have promised it to others."""
@@ -185,7 +199,7 @@ class DispatchLoop(Loop):
         self, partitions: list[int], routing: RoutingRound, slots: int, *, now_us: int
     ) -> tuple[FoundWork, list[HeldQuery]]:
         """Due rows, held rows of tasks that could run now, and what no longer overlaps; best first."""
-        limit = min(slots + LOOKAHEAD_COUNT, self._config.batch_count)
+        limit = min(slots + self._lookahead_count, self._config.batch_count)
         queries = await self._held_queries(routing, limit)
         found = await self._store.find_work(partitions, now_us=now_us, limit=limit, held=queries)
         freed = self._held.take_freed()
