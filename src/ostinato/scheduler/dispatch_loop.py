@@ -18,12 +18,13 @@ from ostinato.core.partition.effects import Effects
 from ostinato.core.partition.expire import end_waiting, expire
 from ostinato.core.partition.fire import admit
 from ostinato.core.partition.running import Loss, RunningAttempt
-from ostinato.core.routing import Placed, RoutingRound, is_eligible
+from ostinato.core.routing import Placed, RoutingRound
 from ostinato.core.states import Hold, State
 from ostinato.scheduler.held_work import RELEASED_BY_WORKERS
 from ostinato.scheduler.loop import Loop
 from ostinato.scheduler.parts import NodeParts
 from ostinato.scheduler.sessions import WorkerSession
+from ostinato.scheduler.waiting_work import WaitingWork
 from ostinato.store.batches import FoundWork, HeldQuery
 from ostinato.wire.messages import Assignment
 
@@ -31,6 +32,8 @@ from ostinato.wire.messages import Assignment
 LOOKAHEAD_COUNT = 64
 #: While that is not enough to find work for a slot that is free, each round reads so many times more.
 LOOKAHEAD_GROWTH = 4
+#: Held rows of a task read in one round, whatever its share of the free slots: up to here order is kept.
+HELD_COUNT_MIN = 16
 #: Two looks at what waits for a slot, while none is free, are at least so far apart.
 LOOK_AHEAD_US = SECOND
 #: A priority level is worth this much age.
@@ -58,8 +61,7 @@ class DispatchLoop(Loop):
         self._turn = 0
         #: Credits are counted on: they are given back once the round is over.
         self._is_placing = False
-        #: What is due and waits for a free slot, by task, and how many of each.
-        self._waiting: list[tuple[TaskDefinition, int]] = []
+        self._waiting = WaitingWork()
         self._look_ahead_us = 0
         self._lookahead_count = LOOKAHEAD_COUNT
 
@@ -70,13 +72,9 @@ class DispatchLoop(Loop):
 
     def demand_for(self, session: WorkerSession) -> dict[str, int]:
         """Due work by pool that a worker could be given if there were credits for it."""
-        view = session.view()
-        demand: Counter[str] = Counter()
-        if session.in_rotation and self._ownership.is_believed:
-            for definition, count in self._waiting:
-                if is_eligible(view, definition):
-                    demand[definition.pool] += count
-        return dict(demand)
+        if not (session.in_rotation and self._ownership.is_believed):
+            return {}
+        return self._waiting.demand(session.view())
 
     async def run_once(self) -> int | None:
         """Place what is due. The next round is at the next due time, or at once if more can be placed."""
@@ -113,8 +111,10 @@ class DispatchLoop(Loop):
         self._lookahead_count = self._next_lookahead(found, slots - len(effects.started))
         outcome = await self._committer.commit(effects)
         self._note_holds(effects, found, dropped=outcome.dropped)
-        self._held.drained(queries, found=found.instances, unplaced=unplaced)
+        more_held = self._held.drained(queries, found=found.instances, unplaced=unplaced)
         self._send(effects, found, sessions, dropped=outcome.dropped)
+        if more_held and effects.started:
+            return self._clock.boot_us()
         if found.more and (effects.started or (effects.batch.holds and sessions)):
             return self._clock.boot_us()
         return None if found.next_due_us is None else self._time.boot_at(found.next_due_us)
@@ -140,12 +140,12 @@ class DispatchLoop(Loop):
         now_us = self._time.now_us()
         found = await self._store.find_work(partitions, now_us=now_us, limit=LOOKAHEAD_COUNT, held=[])
         await self._definitions.load(found.instances)
-        self._waiting = []
+        self._waiting.clear()
         for instance in found.instances:
             definition = self._definitions.routed(instance.ref, instance.task_version)
             task = self._definitions.task(instance.ref)
             if definition is not None and (task is None or not task.paused):
-                self._waiting.append((definition, 1))
+                self._waiting.add(definition)
         await self._note_waiting(routing, more=[])
         return None if found.next_due_us is None else self._time.boot_at(found.next_due_us)
 
@@ -159,7 +159,7 @@ class DispatchLoop(Loop):
         for ref in [*held, *more]:
             task = self._definitions.task(ref)
             if task is not None and not task.paused and not routing.free_slots(task.definition):
-                self._waiting.append((task.definition, LOOKAHEAD_COUNT))
+                self._waiting.add(task.definition, count=LOOKAHEAD_COUNT)
         for session in self._sessions.in_rotation():
             demand = self.demand_for(session)
             if demand:
@@ -212,19 +212,25 @@ class DispatchLoop(Loop):
         return found, queries
 
     async def _held_queries(self, routing: RoutingRound, limit: int) -> list[HeldQuery]:
+        """Each task is asked for its share of the free slots: behind a backlog of many tasks a round would
+        else read all that any of them could use, for each of them."""
         candidates = self._held.candidates()
         await self._definitions.load_tasks(candidates)
         queries: list[HeldQuery] = []
+        wanting: list[tuple[TaskDefinition, int]] = []
         for ref in candidates:
             task = self._definitions.task(ref)
             if self._definitions.withdrawn(ref):
-                free = limit
-            elif task is None or task.paused:
-                continue
-            else:
-                free = routing.free_slots(task.definition)
-            if free > 0:
-                queries.append(HeldQuery(ref, RELEASED_BY_WORKERS, min(free, limit)))
+                queries.append(HeldQuery(ref, RELEASED_BY_WORKERS, limit))
+            elif task is not None and not task.paused:
+                free_count = routing.free_slots(task.definition)
+                if free_count > 0:
+                    wanting.append((task.definition, free_count))
+        task_counts = Counter(definition.pool for definition, _ in wanting)
+        for definition, free_count in wanting:
+            share_count = max(-(-free_count // task_counts[definition.pool]), HELD_COUNT_MIN)
+            count = min(share_count, free_count, limit)
+            queries.append(HeldQuery(definition.ref, RELEASED_BY_WORKERS, count))
         return queries
 
     async def _place(
@@ -235,7 +241,7 @@ class DispatchLoop(Loop):
         if earlier:
             await self._definitions.load(found.instances)
         placements: list[Placement] = []
-        self._waiting = []
+        self._waiting.clear()
         unplaced: set[TaskRef] = set()
         decided: set[TaskRef] = set()
         for instance in found.instances:
@@ -265,7 +271,7 @@ class DispatchLoop(Loop):
                 placements.append(Placement(instance, pinned, worker.worker_id, worker.worker_name))
                 continue
             unplaced.add(ref)
-            self._waiting.append((definition, 1))
+            self._waiting.add(definition)
             if choice.hold is Hold.NO_WORKER or found.more:
                 hold(instance, choice.hold, reason=choice.reason, into=into)
             if instance.hold is Hold.OVERLAP:

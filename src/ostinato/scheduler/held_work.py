@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection
 
 from ostinato.core.definition import TaskRef
@@ -83,12 +84,18 @@ class HeldWork:
                 for known in (self._waiting, self._overlapping, self._freed, self._stale):
                     known.pop(ref, None)
 
-    def drained(self, queries: list[HeldQuery], *, found: list[Instance], unplaced: set[TaskRef]) -> None:
-        """Forget tasks of which the store had fewer held rows than were asked for, all placed now."""
-        counts: dict[TaskRef, int] = {}
-        for instance in found:
-            if instance.hold is not None:
-                counts[instance.ref] = counts.get(instance.ref, 0) + 1
+    def drained(self, queries: list[HeldQuery], *, found: list[Instance], unplaced: set[TaskRef]) -> bool:
+        """Forget tasks of which the store had fewer held rows than were asked for, all placed now.
+
+        True if of some task there may be more of which all that were found have been placed.
+        """
+        counts = Counter(instance.ref for instance in found if instance.hold is not None)
+        more = False
         for query in queries:
-            if counts.get(query.ref, 0) < query.limit and query.ref not in unplaced:
+            if query.ref in unplaced:
+                continue
+            if counts[query.ref] < query.limit:
                 self._waiting.pop(query.ref, None)
+            else:
+                more = True
+        return more
