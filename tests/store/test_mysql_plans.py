@@ -175,6 +175,7 @@ async def test_rows_of_many_partitions_that_are_due_at_once_come_by_their_ids(st
 _VALUES = {
     "partition": 1,
     "priority": 5,
+    "first_us": 0,
     "partitions": "(1, 2, 3)",
     "now_us": T0,
     "limit": 10,

@@ -28,6 +28,8 @@ class Gate:
         self._open.set()
         #: The database does not answer this node.
         self.is_cut_off = False
+        #: How far the wall clock of this node's machine is ahead.
+        self.skew_us = 0
         self._is_broken = False
 
     def close(self) -> None:
@@ -61,7 +63,7 @@ class GatedClock:
         self._gate = gate
 
     def wall_us(self) -> int:
-        return self._clock.wall_us()
+        return self._clock.wall_us() + self._gate.skew_us
 
     def boot_us(self) -> int:
         return self._clock.boot_us()

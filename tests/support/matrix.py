@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from support.servers import TestDatabase
 from support.stage import Load, Measures, Round, Stage
 from support.witness import Excused
 
@@ -35,8 +36,10 @@ SLOTS = LOAD.slots
 class Matrix:
     """Gives a stage under load to each round; after a round that failed it is built anew."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, database: TestDatabase | None = None) -> None:
+        """`database` is one on a server; else each stage has a SQLite file."""
         self._folder = folder
+        self._database = database
         self._stage_count = 0
         self._is_clean = False
         self._stage: Stage | None = None
@@ -53,7 +56,11 @@ class Matrix:
             self.close()
             self._stage_count += 1
             folder = self._folder / f"stage-{self._stage_count}"
-            self._stage = Stage(folder, slots=SLOTS, measures=self.measures)
+            url = ""
+            if self._database is not None:
+                self._database.clean()
+                url = self._database.url
+            self._stage = Stage(folder, slots=SLOTS, measures=self.measures, database=url)
             self._stage.open(*WORKERS)
             self._probe()
         self._is_clean = False

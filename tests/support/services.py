@@ -1,4 +1,4 @@
-"""A scheduler and a worker as real processes on one SQLite file, with an outside witness of what ran."""
+"""A scheduler and a worker as real processes on one database, with an outside witness of what ran."""
 
 from __future__ import annotations
 
@@ -11,11 +11,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import psutil
 from support.processes_of import send
+from support.servers import connect
+
+from ostinato.store.server.url import read_server_url
 
 Value = TypeVar("Value")
 
@@ -47,14 +51,17 @@ class Services:
         app: str,
         *,
         preamble: str = WITNESS,
+        database: str = "",
         environment: Mapping[str, str] | None = None,
     ) -> None:
+        """`database` is the URL of one on a server, with its schema; else there is a SQLite file."""
         self.folder = folder
+        self.database = database or f"sqlite:///{folder / 'services.db'}"
         (folder / "app.py").write_text(preamble + app, encoding="utf-8")
         (folder / "witness").mkdir()
         self.environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith("OSTINATO_")},
-            "OSTINATO_DATABASE": f"sqlite:///{folder / 'services.db'}",
+            "OSTINATO_DATABASE": self.database,
             "OSTINATO_WORKER_LEASE": "6s",
             "PYTHONPATH": f"{folder}{os.pathsep}{_TESTS}",
             **(environment or {}),
@@ -147,12 +154,19 @@ class Services:
         return json.loads(done.stdout)
 
     def rows(self, query: str, *values: object) -> list[tuple[object, ...]]:
-        """Rows of the database, read by an outsider."""
-        connection = sqlite3.connect(f"file:{self.folder / 'services.db'}?mode=ro", uri=True, timeout=10)
-        try:
-            return list(connection.execute(query, values))
-        finally:
-            connection.close()
+        """Rows of the database, read by an outsider; `query` has a ``?`` for each of `values`."""
+        with closing(self._outsider()) as connection:
+            cursor = connection.cursor()
+            if not isinstance(connection, sqlite3.Connection):
+                query = query.replace("?", "%s")
+            cursor.execute(query, values)
+            return list(cursor.fetchall())
+
+    def _outsider(self) -> Any:
+        if self.database.startswith("sqlite"):
+            file = self.database.removeprefix("sqlite:///")
+            return sqlite3.connect(f"file:{file}?mode=ro", uri=True, timeout=10)
+        return connect(read_server_url(self.database))
 
     def state(self, instance_id: str) -> tuple[str, int]:
         """State and attempt number of an instance."""

@@ -65,7 +65,10 @@ class Measures:
 class Stage:
     """The processes, started in `folder`; workers have `slots` each."""
 
-    def __init__(self, folder: Path, *, slots: int, measures: Measures | None = None) -> None:
+    def __init__(
+        self, folder: Path, *, slots: int, measures: Measures | None = None, database: str = ""
+    ) -> None:
+        """`database` is the URL of an empty one on a server; else there is a SQLite file."""
         self.measures = measures if measures is not None else Measures()
         self.traces = folder / "traces"
         self.traces.mkdir(parents=True)
@@ -73,15 +76,22 @@ class Stage:
             folder,
             "from support.witness_app import app",
             preamble="",
+            database=database,
             environment={"WITNESS_FOLDER": str(self.traces)},
         )
-        self.app = App("stage", f"sqlite:///{folder / 'services.db'}")
+        self.app = App("stage", self.services.database)
         self._slots = slots
         self._proxies: dict[str, Proxy] = {}
         self._round_count = 0
 
     def open(self, *workers: str) -> None:
-        """Start the scheduler and workers; returns when their tasks are known."""
+        """Start the scheduler and workers; returns when their tasks are known.
+
+        Over a server workers are told where the nodes are, so the first one's proxy is what they are told of:
+        it has no way around that.
+        """
+        if not self.services.database.startswith("sqlite"):
+            self.services.environment["OSTINATO_ADVERTISE"] = self.proxy(workers[0]).address
         self.services.start_scheduler()
         for name in workers:
             self.start_worker(name)

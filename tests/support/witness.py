@@ -125,18 +125,24 @@ class Witness:
 
     def facts(self, instance_ids: Iterable[str]) -> dict[str, InstanceFacts]:
         """By instance: its row."""
-        query = """select id, task, state, attempt, attempt_id, worker_name, result from instance
-            where id in (select value from json_each(?))"""
-        rows = self._rows(query, json.dumps(list(instance_ids)))
+        columns = "id, task, state, attempt, attempt_id, worker_name, result"
+        rows = self._rows_where(f"select {columns} from instance where id", instance_ids)
         return {facts.id: facts for facts in msgspec.convert(rows, list[InstanceFacts])}
 
     def events(self, instance_ids: Iterable[str]) -> list[Event]:
         """The history of the instances, in order."""
-        query = """select instance_id, attempt, kind, code, at_us, due_us, worker_name, sentence,
-                json_extract(failure, '$.message') from history
-            where instance_id in (select value from json_each(?)) order by sequence"""
-        rows = self._rows(query, json.dumps(list(instance_ids)))
-        return msgspec.convert(rows, list[Event])
+        columns = "instance_id, attempt, kind, code, at_us, due_us, worker_name, sentence, failure"
+        rows = self._rows_where(
+            f"select {columns} from history where instance_id", instance_ids, "order by sequence"
+        )
+        return msgspec.convert([(*row[:-1], _message(row[-1])) for row in rows], list[Event])
+
+    def _rows_where(self, query: str, values: Iterable[str], order: str = "") -> list[tuple[object, ...]]:
+        """Rows of `query`, which ends with a column that is one of `values`; in words of any SQL database."""
+        listed = list(values)
+        if not listed:
+            return []
+        return self._rows(f"{query} in ({', '.join('?' * len(listed))}) {order}", *listed)
 
     def judge(self, instance_ids: Sequence[str], *, excused: Sequence[Excused] = ()) -> None:
         """Fail with ``AssertionError`` that says everything that is wrong."""
@@ -212,6 +218,11 @@ def _is_traced_command(pid: int) -> bool:
         return is_living(process) and any("witness_trace" in part for part in process.cmdline())
     except psutil.NoSuchProcess:
         return False
+
+
+def _message(failure: object) -> object:
+    """What a failure in JSON says; None where there is none."""
+    return None if failure is None else json.loads(str(failure)).get("message")
 
 
 def _lines(path: Path) -> list[Line]:

@@ -99,6 +99,11 @@ class MetricsHook:
         self.database_full = Gauge(
             "ostinato_database_full", "1 while the database's disk takes no writes.", registry=registry
         )
+        self.clock_jump = Gauge(
+            "ostinato_clock_jump_seconds",
+            "How far the database's time has jumped, while no trigger fires for it, else 0.",
+            registry=registry,
+        )
         self.group_rows = self._histogram("group_commit_rows", "Moves in one transaction.", buckets=_ROWS)
         self.group_time = self._histogram(
             "group_commit_seconds", "Time of one transaction.", buckets=_SHORT_S
@@ -181,6 +186,10 @@ class MetricsHook:
                 self.database_full.set(1)
             case r.DatabaseWritable():
                 self.database_full.set(0)
+            case r.ClockJumped():
+                self.clock_jump.set(record.off_us / 1e6)
+            case r.ClockTrusted():
+                self.clock_jump.set(0)
             case r.InvariantBroken():
                 self.broken.inc()
             case r.BacklogMeasured():

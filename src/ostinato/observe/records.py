@@ -254,6 +254,23 @@ class DatabaseWritable(Record, frozen=True, kw_only=True):
     full_us: int
 
 
+class ClockJumped(Record, frozen=True, kw_only=True):
+    """The database's time is not what it was expected to be; until it is trusted again no trigger fires."""
+
+    EVENT: ClassVar[str] = "clock_jumped"
+    #: How far it is ahead.
+    off_us: int
+
+
+class ClockTrusted(Record, frozen=True, kw_only=True):
+    """Triggers fire again: the database's time has come back, or has stayed where it jumped to."""
+
+    EVENT: ClassVar[str] = "clock_trusted"
+    has_changed: bool
+    #: How long triggers were held.
+    held_us: int
+
+
 class BacklogMeasured(Record, frozen=True, kw_only=True):
     """Instances that have not ended, by state."""
 

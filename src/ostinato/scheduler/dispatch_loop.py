@@ -70,6 +70,14 @@ class DispatchLoop(Loop):
         if not self._is_placing:
             session.ledger.return_wanted()
 
+    def is_stale(self, session: WorkerSession) -> bool:
+        """Whether a lease would rest on a heartbeat so old that the worker may refuse it unstarted.
+
+        After this node has been suspended, or has not believed for long, it is every worker's (C167).
+        """
+        age_us = self._clock.boot_us() - session.leased_boot_us
+        return age_us >= self._config.worker_lease_us // 2
+
     def demand_for(self, session: WorkerSession) -> dict[str, int]:
         """Due work by pool that a worker could be given if there were credits for it."""
         if not (session.in_rotation and self._ownership.is_believed):
@@ -90,7 +98,11 @@ class DispatchLoop(Loop):
 
     async def _run_round(self) -> int | None:
         partitions = self._ownership.owned()
-        sessions = self._sessions.in_rotation()
+        connected = self._sessions.in_rotation()
+        sessions = [session for session in connected if not self.is_stale(session)]
+        if connected and not sessions:
+            # The next heartbeat wakes us; until then nobody is to be told that there is no worker.
+            return None
         routing = RoutingRound(
             [session.view() for session in sessions], strategy=self._config.strategy, first_turn=self._turn
         )

@@ -104,6 +104,8 @@ class WorkerSession:
         self.ledger = CreditLedger(hello.granted)
         #: Newest heartbeat that was processed while this node believed in its partitions.
         self.heartbeat_sequence = 0
+        #: Monotonic time of its arrival, the greeting counting as the first.
+        self.leased_boot_us = boot_us
         #: Attempts may have been adopted since the newest heartbeat: the next one dates them.
         self.is_undated = True
         self._acknowledgements: deque[tuple[int, dict[int, int]]] = deque(maxlen=_ACKNOWLEDGEMENTS_KEPT)

@@ -1,19 +1,31 @@
 """Shared time: the database's time, carried forward by a monotonic clock (design section 3).
 
 Due times, windows and fires are judged by this time alone, so that nodes with skewed clocks agree. A sample
-that is more than 5 s off what was expected is not believed until the next one confirms it; until then time
-triggers are held, so that a clock which jumps by years fires nothing.
+that is more than 5 s off what was expected is not believed until others have said the same for 10 s; until
+then time triggers are held. So a clock that jumps by years and is set right again fires nothing, and leaves
+no trigger behind whose next fire is years away (C165).
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 from ostinato.clock import Clock
 from ostinato.core.instants import SECOND
 from ostinato.store.protocol import Store
 
 JUMP_US = 5 * SECOND
-#: A second sample confirms a jump when it lands this close to the first.
+#: A sample confirms a jump when it lands this close to the first that showed it.
 CONFIRM_US = SECOND
+#: So long the samples have to confirm it.
+CONFIRM_AFTER_US = 10 * SECOND
+
+
+class _Doubt(NamedTuple):
+    """A jump that is not believed yet."""
+
+    offset_us: int
+    since_boot_us: int
 
 
 class SharedTime:
@@ -23,12 +35,12 @@ class SharedTime:
         self._store = store
         self._clock = clock
         self._offset_us: int | None = None
-        self._doubted_offset_us: int | None = None
+        self._doubt: _Doubt | None = None
 
     @property
     def is_in_doubt(self) -> bool:
         """A sample jumped and is not confirmed yet: fire nothing."""
-        return self._doubted_offset_us is not None
+        return self._doubt is not None
 
     def now_us(self) -> int:
         """UTC instant on which all nodes agree."""
@@ -49,10 +61,11 @@ class SharedTime:
             self._offset_us = offset_us
             return 0
         off_us = offset_us - self._offset_us
-        doubted_us = self._doubted_offset_us
-        is_confirmed = doubted_us is not None and abs(offset_us - doubted_us) <= CONFIRM_US
-        if abs(off_us) <= JUMP_US or is_confirmed:
-            self._offset_us, self._doubted_offset_us = offset_us, None
+        doubt = self._doubt
+        if doubt is None or abs(offset_us - doubt.offset_us) > CONFIRM_US:
+            doubt = _Doubt(offset_us, middle_us)
+        if abs(off_us) <= JUMP_US or middle_us - doubt.since_boot_us >= CONFIRM_AFTER_US:
+            self._offset_us, self._doubt = offset_us, None
         else:
-            self._doubted_offset_us = offset_us
+            self._doubt = doubt
         return off_us

@@ -302,6 +302,10 @@ class WorkerStreams:
                 self._date_attempts(session.worker_id, message.sequence)
             # Leases of later assignments rest on it, so only what an owner has processed counts.
             session.heartbeat_sequence = message.sequence
+            was_stale = self._dispatch.is_stale(session)
+            session.leased_boot_us = self._clock.boot_us()
+            if was_stale:
+                self._held.workers_changed()
             session.acknowledge_heartbeat(
                 message,
                 dict(self._ownership.memory.epochs),

@@ -136,7 +136,8 @@ class FoundWork(msgspec.Struct):
     instances: list[Instance]
     #: The unheld queue held more due rows than were asked for.
     more: bool
-    #: Earliest due time of unheld waiting rows after now; None when there is none.
+    #: Earliest due time of unheld waiting rows after now, or an earlier instant at which the store wants to
+    #: look again; None when there is none.
     next_due_us: int | None
 
 

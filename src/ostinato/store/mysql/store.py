@@ -191,6 +191,7 @@ class MysqlStore(ServerStore):
         self, node_id: str, partitions: Sequence[int], *, dead_nodes: Mapping[str, int] = {}
     ) -> list[Proof]:
         async def take(driver: Driver) -> list[Proof]:
+            self.floors.forget()
             ending = asyncio.create_task(self._end_blockers_of(driver.thread_id()))
             try:
                 return await ownership.take_partitions(
@@ -237,7 +238,10 @@ class MysqlStore(ServerStore):
         self, partitions: Sequence[int], *, now_us: int, limit: int, held: Sequence[HeldQuery] = ()
     ) -> FoundWork:
         return await self._work(
-            "finding work", lambda d: work.find_work(d, partitions, now_us=now_us, limit=limit, held=held)
+            "finding work",
+            lambda d: work.find_work(
+                d, partitions, now_us=now_us, limit=limit, held=held, floors=self.floors
+            ),
         )
 
     async def find_overlap_ready(self, refs: Sequence[TaskRef]) -> list[Instance]:
@@ -283,6 +287,8 @@ class MysqlStore(ServerStore):
             receipts = await self._submit(submissions, submit_new)
         except RepeatsError:
             receipts = await self._submit(submissions, submit_known)
+        finally:
+            self.floors.submitted(submissions)
         self._told()
         return receipts
 

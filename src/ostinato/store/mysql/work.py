@@ -12,6 +12,7 @@ from ostinato.store.mysql.literals import chunks, listed, literal, statement
 from ostinato.store.mysql.queue import find_due
 from ostinato.store.mysql.session import Columns, Driver, fetch
 from ostinato.store.rules import AGEING_US_PER_PRIORITY
+from ostinato.store.server.queue_floors import QueueFloors
 from ostinato.store.server.rows import BRIEF, WHOLE, WORK, brief_instance, whole_instance, work_instance
 
 _PRIORITIES = range(10)
@@ -20,10 +21,16 @@ _REFS_MAX = 50
 
 
 async def find_work(
-    driver: Driver, partitions: Sequence[int], *, now_us: int, limit: int, held: Sequence[HeldQuery]
+    driver: Driver,
+    partitions: Sequence[int],
+    *,
+    now_us: int,
+    limit: int,
+    held: Sequence[HeldQuery],
+    floors: QueueFloors,
 ) -> FoundWork:
     """As the protocol says; the rows are read last, so that only those that are given are read."""
-    queue = await find_due(driver, partitions, now_us=now_us, limit=limit + 1)
+    queue = await find_due(driver, partitions, now_us=now_us, limit=limit + 1, floors=floors)
     chosen = dict.fromkeys(due.id for due in queue.due[:limit])
     for query in held:
         chosen.update(dict.fromkeys(await _held(driver, query, partitions=partitions, now_us=now_us)))

@@ -173,6 +173,7 @@ class PostgresStore(ServerStore):
         self, node_id: str, partitions: Sequence[int], *, dead_nodes: Mapping[str, int] = {}
     ) -> list[Proof]:
         async def take(driver: DriverConnection) -> list[Proof]:
+            self.floors.forget()
             async with ending_blockers(driver, self._dialect, clock=self._clock):
                 return await ownership.take_partitions(
                     driver, node_id, partitions=partitions, dead_nodes=dead_nodes
@@ -222,7 +223,9 @@ class PostgresStore(ServerStore):
     ) -> FoundWork:
         return await self._hot(
             "finding work",
-            lambda driver: work.find_work(driver, partitions, now_us=now_us, limit=limit, held=held),
+            lambda driver: work.find_work(
+                driver, partitions, now_us=now_us, limit=limit, held=held, floors=self.floors
+            ),
         )
 
     async def find_overlap_ready(self, refs: Sequence[TaskRef]) -> list[Instance]:
@@ -270,6 +273,8 @@ class PostgresStore(ServerStore):
             require_bounded(submissions, self._partition_count)
             problem = data_problem(error.__cause__ or error)
             raise UserError("INVALID_VALUE", f"instances cannot be stored: {problem}") from error
+        finally:
+            self.floors.submitted(submissions)
         self._told()
         return receipts
 

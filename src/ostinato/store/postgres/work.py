@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ostinato.core.definition import TaskRef
 from ostinato.core.model import Instance
@@ -12,10 +12,12 @@ from ostinato.store.batches import FoundWork, HeldQuery
 from ostinato.store.postgres.statements import statement
 from ostinato.store.rules import AGEING_US_PER_PRIORITY
 from ostinato.store.server.database import DriverConnection
+from ostinato.store.server.queue_floors import Branch, QueueFloors, QueueLook
 from ostinato.store.server.rows import BRIEF, WHOLE, WORK, brief_instance, whole_instance, work_instance
 
 #: Rows that a branch of the queue gives at first: its head, which is all that is needed of most branches.
 _HEAD_COUNT = 4
+_PRIORITIES = range(10)
 
 
 class _Due(NamedTuple):
@@ -40,6 +42,7 @@ def _by_age(name: str) -> str:
 
 
 _DUE = _by_age("find_due")
+_DUE_FROM = _by_age("find_due_from")
 _DUE_REST = _by_age("find_due_rest")
 _HELD = _by_age("find_held")
 _INSTANCES = _reading("instances", WORK)
@@ -55,9 +58,10 @@ async def find_work(
     now_us: int,
     limit: int,
     held: Sequence[HeldQuery],
+    floors: QueueFloors,
 ) -> FoundWork:
     """Seeks into the queues of the partitions, merged by age; then the rows themselves."""
-    due, next_due_us = await _due(driver, sorted(partitions), now_us=now_us, count=limit + 1)
+    due, next_due_us = await _due(driver, sorted(partitions), now_us=now_us, count=limit + 1, floors=floors)
     chosen = dict.fromkeys(row.id for row in due[:limit])
     chosen |= dict.fromkeys(await _held(driver, held, partitions=partitions, now_us=now_us))
     return FoundWork(
@@ -66,13 +70,20 @@ async def find_work(
 
 
 async def _due(
-    driver: DriverConnection, partitions: Sequence[int], *, now_us: int, count: int
+    driver: DriverConnection, partitions: Sequence[int], *, now_us: int, count: int, floors: QueueFloors
 ) -> tuple[list[_Due], int | None]:
-    """The first `count` due rows by age, and when the next one is due."""
+    """The first `count` due rows by age, and when to look again."""
     head_count = min(count, _HEAD_COUNT)
-    rows = await driver.fetch(_DUE, partitions, now_us, head_count, count)
-    next_due_us: int | None = next(row[2] for row in rows if row[3] is None)
-    due = [_Due(*row[:4]) for row in rows if row[3] is not None]
+    with floors.look() as look:
+        rows = await _heads(driver, partitions, look, now_us=now_us, head_count=head_count, count=count)
+        due = [_Due(*row[:4]) for row in rows if row[3] is not None]
+        firsts = {(row[0], row[1]): row[2] for row in rows if row[4] == 1}
+        # Where there is room for more rows, whoever is not among them has none that is due.
+        asked = _branches(partitions) if len(due) < count else []
+        empty = [branch for branch in asked if branch not in firsts]
+        full_us = floors.looked(look, firsts, empty=empty, now_us=now_us)
+    next_us = [next(row[2] for row in rows if row[3] is None), full_us]
+    next_due_us: int | None = min((each for each in next_us if each is not None), default=None)
     # Of a branch whose head does not end here, nothing behind its head can belong here either.
     cut = [_Due(*row[:4]) for row in rows if row[4] == head_count < count]
     if cut:
@@ -80,6 +91,28 @@ async def _due(
         rest = await driver.fetch(_DUE_REST, *branches, now_us, count, count)
         due += (_Due(*row) for row in rest)
     return sorted(due, key=lambda entry: entry.age)[:count], next_due_us
+
+
+async def _heads(
+    driver: DriverConnection,
+    partitions: Sequence[int],
+    look: QueueLook,
+    *,
+    now_us: int,
+    head_count: int,
+    count: int,
+) -> list[Any]:
+    """Heads of the branches, then one row without an id: the next due time."""
+    query, columns = _DUE, [partitions]
+    if partitions and not look.is_full:
+        branches = _branches(partitions)
+        floors = [look.floor_us(branch) for branch in branches]
+        query, columns = _DUE_FROM, [*zip(*branches, strict=True), floors]
+    return list(await driver.fetch(query, *columns, now_us, head_count, count))
+
+
+def _branches(partitions: Sequence[int]) -> list[Branch]:
+    return [(partition, priority) for partition in partitions for priority in _PRIORITIES]
 
 
 async def _held(

@@ -47,6 +47,7 @@ from ostinato.store.schema import partition_owner
 from ostinato.store.server import apply, lists, nodes, queries, tasks, triggers, workers
 from ostinato.store.server.commit import BatchWriter, RefusedDataError, commit_batch, is_empty
 from ostinato.store.server.database import DEADLINE_US, Role, ServerDatabase, ServerDialect, split_pool
+from ostinato.store.server.queue_floors import QueueFloors
 from ostinato.store.server.revision import require_schema
 from ostinato.store.server.url import ServerUrl
 
@@ -74,6 +75,8 @@ class ServerStore(ABC):
         self._deadline_us = deadline_us
         self._changes = ChangeSignal(clock)
         self._partition_count = 0
+        #: Where the waiting rows of the queues begin, as this store knows; see there.
+        self.floors = QueueFloors(clock)
         self.database = ServerDatabase(
             dialect,
             clock=clock,
@@ -228,6 +231,8 @@ class ServerStore(ABC):
             return await self._find("committing a batch", write)
         except RefusedDataError:
             return await self._find("committing a batch", write_carefully)
+        finally:
+            self.floors.committed(batch)
 
     async def find_due_triggers(self, partitions: Sequence[int], *, now_us: int, limit: int) -> FoundTriggers:
         return await self._look_up(
