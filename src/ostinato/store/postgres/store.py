@@ -49,6 +49,8 @@ from ostinato.store.server.url import ServerUrl
 _ROW_US = 100
 #: Tries of a list of submissions while others insert the same ones.
 _SUBMIT_TRIES_MAX = 8
+#: Connections that opening may lose.
+_LOOKS_MAX = 6
 
 Result = TypeVar("Result")
 
@@ -83,13 +85,24 @@ class PostgresStore(ServerStore):
     async def open(self) -> None:
         try:
             async with asyncio.timeout(self._deadline_us / 1e6):
-                await self._dialect.look()
+                await self._find_proxy()
         except Exception as error:
             fault = self._dialect.fault(error)
             if fault is None:
                 raise
             raise error_of(fault, operation="opening the database", subject=self._url.shown) from error
         await super().open()
+
+    async def _find_proxy(self) -> None:
+        """Again where the connection is lost: a proxy may hand out one that has ended without its knowledge."""
+        for _ in range(_LOOKS_MAX - 1):
+            try:
+                return await self._dialect.look()
+            except Exception as error:
+                fault = self._dialect.fault(error)
+                if fault is None or fault.kind != "lost":
+                    raise
+        return await self._dialect.look()
 
     async def close(self) -> None:
         if self._announcing is not None:
