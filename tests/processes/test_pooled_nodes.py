@@ -1,4 +1,4 @@
-"""Nodes that reach PostgreSQL through PgBouncer, which pools transactions: the counter alone tells who lives."""
+"""Nodes that reach PostgreSQL through PgBouncer, which pools transactions: the counter tells who lives."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ class PostgresStore(ServerStore):
         await super().open()
 
     async def _find_proxy(self) -> None:
-        """Again where the connection is lost: a proxy may hand out one that has ended without its knowledge."""
+        """Again where the connection is lost: a proxy may hand out one that has ended behind its back."""
         for _ in range(_LOOKS_MAX - 1):
             try:
                 return await self._dialect.look()
