@@ -20,6 +20,8 @@ FULL = os.environ.get("OSTINATO_CASES_FULL") == "1"
 #: 10,000 at full size, in parts that each end before a test has to.
 PART_COUNT, ROUND_COUNT = (10, 50) if FULL else (1, 5)
 AT_ONCE = 20
+#: A cancel that came first, and an end that did.
+_BOTH = ((State.CANCELLED, "OK"), (State.SUCCESS, "INSTANCE_TERMINAL"))
 
 
 @pytest.fixture(scope="module", params=STORE_KINDS)
@@ -36,12 +38,15 @@ async def test_c129_a_cancel_at_any_moment_leaves_one_end_and_no_run_behind(
     place.clean()
     ends: Counter[tuple[State, str]] = Counter()
     async with RealCluster(place, seed=part) as cluster:
-        race = CancelRace(cluster, tmp_path, lead_us=100 * MILLISECOND, spread_us=400 * MILLISECOND)
+        race = CancelRace(cluster, tmp_path, lead_us=700 * MILLISECOND, spread_us=400 * MILLISECOND)
         race.chance.seed(part)
         await cluster.start(race.task)
         running = asyncio.create_task(race.worker.run())
         await race.worker.is_connected.wait()
-        for _ in range(ROUND_COUNT):
+        for number in range(6 * ROUND_COUNT):
+            # On a slow machine more rounds, until either side has won its share.
+            if number >= ROUND_COUNT and min(ends[each] for each in _BOTH) > 5:
+                break
             ends.update(await asyncio.gather(*(race.one() for _ in range(AT_ONCE))))
         # What a result that came too late would have changed.
         await cluster.sleep(SECOND)
@@ -51,10 +56,5 @@ async def test_c129_a_cancel_at_any_moment_leaves_one_end_and_no_run_behind(
         race.worker.drain()
         await running
     # Granted, a cancel may still come too late; refused, the end was there before it.
-    assert ends.keys() <= {
-        (State.CANCELLED, "OK"),
-        (State.SUCCESS, "INSTANCE_TERMINAL"),
-        (State.SUCCESS, "OK"),
-    }
-    assert ends[State.CANCELLED, "OK"] > 5
-    assert ends[State.SUCCESS, "INSTANCE_TERMINAL"] > 5
+    assert ends.keys() <= {*_BOTH, (State.SUCCESS, "OK")}
+    assert min(ends[each] for each in _BOTH) > 5

@@ -36,7 +36,7 @@ from ostinato.store.postgres.faults import data_problem
 from ostinato.store.postgres.statements import statement
 from ostinato.store.postgres.submit import SomeKnownError, submit_new, submit_some
 from ostinato.store.protocol import Capabilities
-from ostinato.store.rules import require_bounded, require_partition, submission_problem
+from ostinato.store.rules import key_time_us, require_bounded, require_partition, submission_problem
 from ostinato.store.server import nodes
 from ostinato.store.server.channel import CHANGE_CHANNEL
 from ostinato.store.server.commit import BatchWriter, RefusedDataError
@@ -294,7 +294,7 @@ class PostgresStore(ServerStore):
 
         async def insert(connection: AsyncConnection) -> list[SubmitReceipt]:
             driver = await driver_connection(connection)
-            now_us = await self.server_now_us(connection) if has_keys else 0
+            now_us = key_time_us(submissions, await self.server_now_us(connection)) if has_keys else 0
             try:
                 return await write(driver, submissions, now_us=now_us)
             except Exception as error:
