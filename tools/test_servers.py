@@ -2,7 +2,7 @@
 
 Starts a PostgreSQL and a MariaDB of its own in temporary folders, on free ports, and ends them with the
 command. Where a variable names a server already, that one is used. As root it installs what is missing
-(Debian, Ubuntu).
+(Debian, Ubuntu), PgBouncer too; who is not root may go without that one, whose tests are skipped then.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
+from support.pooling_proxy import PrivatePgbouncer
 from support.private_servers import PrivateMariadb, PrivatePostgres, PrivateServer, is_installed
 
 #: By variable: the server that is started where it names none, what it needs, and the package that has it.
@@ -34,7 +35,10 @@ def main(command: list[str]) -> int:
         print(__doc__, file=sys.stderr)
         return 2
     wanted = {name: server for name, server in _SERVERS.items() if not os.environ.get(name)}
-    _install([package for kind, package in wanted.values() if not is_installed(kind)])
+    missing = [package for kind, package in wanted.values() if not is_installed(kind)]
+    if _may_install() and not is_installed(PrivatePgbouncer):
+        missing.append("pgbouncer")
+    _install(missing)
     # So that the servers are ended too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     environment = dict(os.environ)
@@ -44,10 +48,14 @@ def main(command: list[str]) -> int:
         return subprocess.run(command, env=environment, check=False).returncode
 
 
+def _may_install() -> bool:
+    return os.geteuid() == 0 and shutil.which("apt-get") is not None
+
+
 def _install(packages: list[str]) -> None:
     if not packages:
         return
-    if os.geteuid() != 0 or shutil.which("apt-get") is None:
+    if not _may_install():
         sys.exit(f"database servers to test with are missing: install {' and '.join(packages)}")
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     install = ["apt-get", "install", "--yes", "--no-install-recommends", *packages]

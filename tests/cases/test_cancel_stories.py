@@ -8,21 +8,17 @@ from collections import Counter
 from pathlib import Path
 from random import Random
 
-from support.cluster import ADDRESS, Cluster, python_task, value_of, worker_of
+from support.cancel_race import CancelRace, end_of, turns
+from support.cluster import Cluster, python_task, value_of, worker_of
 from support.scripted_worker import ScriptedWorker
 
-from ostinato.core.definition import TaskRef
 from ostinato.core.failure.failure import safe_failure
-from ostinato.core.instants import MILLISECOND, MINUTE, SECOND
-from ostinato.core.model import HistoryKind, Instance, Outcome
+from ostinato.core.instants import MINUTE
+from ostinato.core.model import HistoryKind, Outcome
 from ostinato.core.retry.policy import RetryPolicy
-from ostinato.core.states import TERMINAL_STATES, State
-from ostinato.sdk.context import current_context
-from ostinato.testing.inline_executor import InlineExecutor
+from ostinato.core.states import State
 from ostinato.testing.virtual_clock import run_virtual
 from ostinato.wire.messages import Assignment
-from ostinato.worker.config import WorkerConfig
-from ostinato.worker.supervisor import Supervisor
 
 FULL = os.environ.get("OSTINATO_CASES_FULL") == "1"
 
@@ -30,73 +26,14 @@ FULL = os.environ.get("OSTINATO_CASES_FULL") == "1"
 Ends = Counter[tuple[State, str]]
 
 
-async def _turns(count: int) -> None:
-    for _ in range(count):
-        await asyncio.sleep(0)
-
-
-async def _end_of(cluster: Cluster, identity: str) -> Instance:
-    """The first terminal state that anybody could read."""
-    while (row := await cluster.instance(identity)).state not in TERMINAL_STATES:
-        await cluster.sleep(MILLISECOND // 10)
-    return row
-
-
 # ── a real worker ─────────────────────────────────────────────────────────────────────────────────────────
-
-
-class Race:
-    """A cluster and a worker whose task sees for itself what runs, beside all that is reported of it."""
-
-    def __init__(self, data_dir: Path) -> None:
-        self.chance = Random(129)
-        self.cluster = Cluster()
-        self.task = python_task(grace_us=SECOND)
-        self.worker = Supervisor(
-            WorkerConfig(worker_name="w", scheduler=ADDRESS, capacity={"async": 20}, data_dir=data_dir),
-            clock=self.cluster.clock,
-            transport=self.cluster.network.worker_transport(),
-            executors=[InlineExecutor({TaskRef("default", "t"): self.work}, clock=self.cluster.clock)],
-            rng=self.cluster.rng,
-        )
-        self.durations_us: dict[str, int] = {}
-        self.running: set[str] = set()
-        self.starts: Counter[str] = Counter()
-        self.ended: list[Instance] = []
-
-    async def work(self) -> str:
-        identity = current_context().instance_id
-        self.starts[identity] += 1
-        self.running.add(identity)
-        try:
-            await self.cluster.sleep(self.durations_us[identity])
-        finally:
-            self.running.discard(identity)
-        return "done"
-
-    async def one(self) -> tuple[State, str]:
-        """Submit and cancel; the final state and the answer."""
-        cluster, chance = self.cluster, self.chance
-        identity = await cluster.submit(self.task, due_us=cluster.clock.wall_us() + 5 * MILLISECOND)
-        duration_us = self.durations_us[identity] = chance.randrange(10 * MILLISECOND)
-        # Assignment and start are at 5 ms, the end comes a duration later.
-        around_us = 5 * MILLISECOND + chance.choice((0, 0, duration_us))
-        await cluster.sleep(max(0, around_us + chance.randrange(-5, 6) * MILLISECOND))
-        await _turns(chance.randrange(60))
-        asking = asyncio.create_task(cluster.ask("cancel", instance_id=identity))
-        row = await _end_of(cluster, identity)
-        assert identity not in self.running
-        answer = await asking
-        assert self.starts[identity] == row.attempt <= 1
-        self.ended.append(row)
-        return row.state, answer
 
 
 def test_c129_a_cancel_at_any_moment_leaves_one_end_and_no_run_behind(tmp_path: Path) -> None:
     """At -5 to +5 ms around assignment, start and end, and in every turn of the loop between."""
 
     async def story() -> Ends:
-        race, ends = Race(tmp_path), Ends()
+        race, ends = CancelRace(Cluster(), tmp_path), Ends()
         await race.cluster.start(race.task)
         running = asyncio.create_task(race.worker.run())
         await race.worker.is_connected.wait()
@@ -155,11 +92,11 @@ async def _crossing(
     for position, report in enumerate(reports):
         if position == asked_at:
             asking = asyncio.create_task(cluster.ask("cancel", instance_id=identity))
-            await _turns(chance.randrange(30))
+            await turns(chance.randrange(30))
         await worker.report([_outcome(cluster, item, report)])
-        await _turns(chance.randrange(30))
+        await turns(chance.randrange(30))
     answer = await (asking or cluster.ask("cancel", instance_id=identity))
-    row = await _end_of(cluster, identity)
+    row = await end_of(cluster, identity)
     await _acknowledged(cluster, worker, item, len(reports))
     # The first report counts; a request that came before a bad end turns it into a cancel.
     bad = State.CANCELLED if answer == "OK" else State.FAILED

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, closing
@@ -22,7 +21,7 @@ from ostinato.core.model import HistoryKind, Instance
 from ostinato.core.secret import Secret
 from ostinato.core.states import State
 from ostinato.errors import OstinatoError, UnavailableError, UserError
-from ostinato.store.batches import CommitBatch, CommitReport, NodeRow, Proof, Submission, SubmitReceipt
+from ostinato.store.batches import CommitBatch, CommitReport, NodeRow, Proof, Submission
 from ostinato.store.mysql.faults import fault
 from ostinato.store.mysql.session import change
 from ostinato.store.mysql.store import MysqlStore
@@ -38,9 +37,6 @@ from ostinato.testing.contracts.store_kit import (
     make_instance,
     make_submission,
 )
-
-#: Answers that are lost: 1,000 of each kind at full size, in parts that each end before a test has to.
-PARTS, ROUNDS = (20, 50) if os.environ.get("OSTINATO_CASES_FULL") == "1" else (1, 10)
 
 
 @pytest.fixture(scope="module", params=[kind for kind in SERVER_KINDS if kind != "postgresql"])
@@ -260,39 +256,6 @@ async def test_a_session_killed_at_any_statement_of_a_submission_loses_and_doubl
             assert [receipt.instance_id for receipt in receipts] == ["i000001", "i000002"], number
             assert await counts(store) == {"pending": 2}, number
     assert number > 5
-
-
-@pytest.mark.parametrize("part", range(PARTS))
-async def test_c141_a_lost_answer_to_commit_is_repeated_without_a_second_row(
-    database: TestDatabase, part: int
-) -> None:
-    """An outcome and a submission each round: the server has committed, and its answer never comes."""
-    async with _proxied(database) as proxy, _opened(_through(database, proxy)) as store:
-        owner = await Owner.of(store)
-        for turn in range(part * ROUNDS, (part + 1) * ROUNDS):
-            (row,) = await owner.run(make_instance(turn))
-            batch = owner.batch()
-            batch.ended_attempts = [end_attempt(row)]
-            batch.history = [history_row(row)]
-            proxy.strike = nth(1, "cut", counts=_is_commit)
-            with pytest.raises(UnavailableError) as caught:
-                await store.commit(batch)
-            assert "unknown" in caught.value.message
-            # It has been written: the same batch matches nothing, and adds nothing.
-            assert (await store.commit(batch)).unmatched == {row.id}
-            assert len(await store.history(row.id)) == 1
-            proxy.strike = nth(1, "cut", counts=_is_commit)
-            submission = make_submission(f"s{turn}", key=f"order-{turn}")
-            submission.key_expires_us = 2**62
-            with pytest.raises(UnavailableError):
-                await store.submit([submission])
-            assert await store.submit([submission]) == [SubmitReceipt(f"s{turn}", created=False)]
-        assert proxy.struck == 2 * ROUNDS
-        assert await counts(store) == {"retry_waiting": ROUNDS, "pending": ROUNDS}
-
-
-def _is_commit(text: str) -> bool:
-    return text.startswith("COMMIT")
 
 
 async def test_a_session_killed_at_any_statement_of_a_take_over_takes_once(database: TestDatabase) -> None:

@@ -145,6 +145,30 @@ async def test_a_submission_survives_the_loss_of_its_connection_at_each_statemen
     assert "COMMIT" in lost
 
 
+@pytest.mark.parametrize("loses_answer", [False, True], ids=["statement-lost", "answer-lost"])
+async def test_opening_survives_the_loss_of_its_connection_at_each_statement(
+    server: TestDatabase, proxy: StatementProxy, loses_answer: bool
+) -> None:
+    """A proxy that pools may hand out a session that has ended without its knowledge."""
+    server.clean()
+    url = msgspec.structs.replace(server.server_url, host="127.0.0.1", port=proxy.port, sslmode="disable")
+    lost: list[str] = []
+    for number in range(1, _STATEMENTS_MAX):
+        store = _QuietStore(url, clock=ContractClock())
+        proxy.lose_at(number, answer=loses_answer)
+        try:
+            await store.open()
+            assert store.partition_count == 64
+        finally:
+            await store.close()
+        if not proxy.lost:
+            break
+        lost.append(proxy.lost)
+    proxy.lose_at(0)
+    assert lost[0].startswith("DO")
+    assert len(lost) > 3
+
+
 async def test_a_commit_whose_answer_is_lost_says_that_it_is_unknown_whether_it_was_written(
     store: PostgresStore, proxy: StatementProxy, server: TestDatabase
 ) -> None:

@@ -9,6 +9,7 @@ from typing import TypeVar
 import msgspec
 from support.scripted_worker import HEARTBEAT_US, ScriptedWorker
 
+from ostinato.clock import Clock
 from ostinato.core.changes import Request
 from ostinato.core.definition import PythonSpec, TaskDefinition, TaskRef
 from ostinato.core.ids import new_id, partition_of
@@ -53,9 +54,14 @@ class Cluster:
     """One node; `store` outlives it, so that a restart finds everything."""
 
     def __init__(
-        self, *, seed: int = 1, config: NodeConfig | None = None, store: Store | None = None
+        self,
+        *,
+        seed: int = 1,
+        config: NodeConfig | None = None,
+        store: Store | None = None,
+        clock: Clock | None = None,
     ) -> None:
-        self.clock = VirtualClock()
+        self.clock = clock if clock is not None else VirtualClock()
         self.rng = Random(seed)
         self.store: Store = store if store is not None else MemoryStore(self.clock)
         self.network = InProcessNetwork()

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any
@@ -42,7 +42,7 @@ class StatementProxy:
         host, _, port = target.rpartition(":")
         self._target = (host, int(port))
         self._fakes_process_ids = fakes_process_ids
-        self._left = 0
+        self._is_struck: Callable[[str], bool] = _never
         self._loses_answer = False
         #: Text of the statement that was lost; empty until then.
         self.lost = ""
@@ -56,7 +56,18 @@ class StatementProxy:
 
     def lose_at(self, number: int, *, answer: bool = False) -> None:
         """Lose the connection that sends the `number`-th statement from now on, counted over all of them."""
-        self._left, self._loses_answer, self.lost = number, answer, ""
+        left = number
+
+        def is_struck(_: str) -> bool:
+            nonlocal left
+            left -= 1
+            return left == 0
+
+        self.lose_when(is_struck, answer=answer)
+
+    def lose_when(self, is_struck: Callable[[str], bool], *, answer: bool = False) -> None:
+        """Lose every connection that sends such a statement; it is asked of each, in the proxy's thread."""
+        self._is_struck, self._loses_answer, self.lost = is_struck, answer, ""
 
     def close(self) -> None:
         asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result()
@@ -94,14 +105,15 @@ class StatementProxy:
                 each.transport.abort()
 
     def is_lost(self, statement: str) -> bool:
-        """Count a statement; whether it is the one to lose."""
-        if self._left == 0:
-            return False
-        self._left -= 1
-        if self._left:
+        """Whether a statement is one to lose."""
+        if not self._is_struck(statement):
             return False
         self.lost = statement
         return True
+
+
+def _never(_: str) -> bool:
+    return False
 
 
 class _Connection:

@@ -43,8 +43,8 @@ _ANSWER_S = 2
 class PrivateServer:
     """What both kinds have in common."""
 
-    #: What makes the data and what serves them, each with the folders of Debian's packages.
-    programs: tuple[tuple[str, str], tuple[str, str]]
+    #: What makes the data and what serves them, each with the folder of Debian's package.
+    programs: tuple[tuple[str, str], ...]
     #: Users of Debian's packages, best first.
     _users: Sequence[str]
     _scheme: str
@@ -224,7 +224,7 @@ class PrivatePostgres(PrivateServer):
     def _make(self) -> None:
         self._run(
             [
-                _binary(self.programs[0]),
+                binary(self.programs[0]),
                 f"--pgdata={self.folder / 'data'}",
                 "--username=postgres",
                 "--auth=trust",
@@ -245,7 +245,7 @@ class PrivatePostgres(PrivateServer):
             **self.settings,
         }
         options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
-        return [_binary(self.programs[1]), "-D", str(self.folder / "data"), *options]
+        return [binary(self.programs[1]), "-D", str(self.folder / "data"), *options]
 
 
 class PrivateMariadb(PrivateServer):
@@ -261,7 +261,7 @@ class PrivateMariadb(PrivateServer):
     def _make(self) -> None:
         self._run(
             [
-                _binary(self.programs[0]),
+                binary(self.programs[0]),
                 "--no-defaults",
                 f"--datadir={self.folder / 'data'}",
                 "--auth-root-authentication-method=normal",
@@ -285,7 +285,7 @@ class PrivateMariadb(PrivateServer):
         options = [f"--{name}={value}" for name, value in settings.items()]
         # --no-defaults has to be first.
         return [
-            _binary(self.programs[1]),
+            binary(self.programs[1]),
             "--no-defaults",
             f"--datadir={self.folder / 'data'}",
             *options,
@@ -304,7 +304,7 @@ def is_installed(kind: type[PrivateServer]) -> bool:
     return all(_find(name, folders) is not None for name, folders in kind.programs)
 
 
-def _binary(program: tuple[str, str]) -> str:
+def binary(program: tuple[str, str]) -> str:
     """Path of a server's program; skips the test where it is not installed."""
     path = _find(*program)
     if path is None:

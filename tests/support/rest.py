@@ -27,7 +27,8 @@ from ostinato.observe.hooks import Hooks
 from ostinato.scheduler.config import NodeConfig
 from ostinato.scheduler.node import SchedulerNode
 from ostinato.settings import Address
-from ostinato.store.sqlite.store import SqliteStore
+from ostinato.store.from_url import open_store_from_url
+from ostinato.store.protocol import Store
 from ostinato.wire.inprocess import InProcessNetwork
 from ostinato.wire.messages import Assignment
 
@@ -72,7 +73,7 @@ class Rest:
     """What a test of the API works with."""
 
     def __init__(
-        self, client: httpx.AsyncClient, *, store: SqliteStore, node: SchedulerNode, worker: ScriptedWorker
+        self, client: httpx.AsyncClient, *, store: Store, node: SchedulerNode, worker: ScriptedWorker
     ) -> None:
         self.client = client
         self.store = store
@@ -133,11 +134,19 @@ class Rest:
 
 @asynccontextmanager
 async def running_rest(
-    directory: Path, *, limits: Limits | None = None, wait_us: int = 10 * SECOND, with_node: bool = True
+    directory: Path,
+    *,
+    database: str = "",
+    limits: Limits | None = None,
+    wait_us: int = 10 * SECOND,
+    with_node: bool = True,
 ) -> AsyncGenerator[Rest, None]:
-    """An API from start to stop; without a node nobody carries out requests."""
+    """An API from start to stop; without a node nobody carries out requests.
+
+    `database` is the URL of an empty one; else it is a SQLite file in `directory`.
+    """
     clock, network = SystemClock(), InProcessNetwork()
-    store = SqliteStore(str(directory / "rest.db"), clock=clock)
+    store = open_store_from_url(database or f"sqlite:///{directory}/rest.db", clock=clock)
     await store.open()
     in_python = [each for each in definitions() if isinstance(each.executor, PythonSpec)]
     others = [each for each in definitions() if each not in in_python]

@@ -240,7 +240,8 @@ class Store(Protocol):
         """Insert new instances, all or none; a repeated id counts as created before (not an error).
 
         A live key: with the same request hash its instance is the answer, with another the receipt says
-        conflict; an expired key is replaced atomically. No limit on the number but memory.
+        conflict; a key that had expired when the submission was made is replaced atomically. No limit on
+        the number but memory.
         """
         ...
 

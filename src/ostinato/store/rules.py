@@ -181,6 +181,14 @@ def submission_problem(submission: Submission) -> str | None:
     return birth_problem(submission.instance) or kind_problem(submission)
 
 
+def key_time_us(submissions: Iterable[Submission], now_us: int) -> int:
+    """Time by which keys count as expired: the database's `now_us`, or when the first submission was made.
+
+    What was made while the key was alive does not replace it, however long it took to arrive (C143).
+    """
+    return min((now_us, *(each.instance.created_us for each in submissions if each.key)))
+
+
 def require_storable(row: msgspec.Struct) -> None:
     """Raise ``INVALID_VALUE`` for a row of which no database could store a value."""
     problem = data_problem(row)

@@ -12,7 +12,7 @@ from ostinato.core.definition import Origin, TaskDefinition, TaskRef, TaskRow, e
 from ostinato.core.ids import partition_of
 from ostinato.store.batches import ApplyReceipt, Submission, SubmitReceipt, WorkerRow
 from ostinato.store.memory.tables import KeyRow, Tables, fire_key
-from ostinato.store.rules import conflict_receipts, require_encodable
+from ostinato.store.rules import conflict_receipts, key_time_us, require_encodable
 
 
 def submit_one(tables: Tables, submission: Submission, *, now_us: int) -> SubmitReceipt:
@@ -25,7 +25,7 @@ def submit_one(tables: Tables, submission: Submission, *, now_us: int) -> Submit
     if submission.key:
         name = (instance.namespace, instance.task, submission.key)
         live = tables.keys.get(name)
-        if live is not None and live.expires_us > now_us:
+        if live is not None and live.expires_us > key_time_us((submission,), now_us):
             return SubmitReceipt(
                 live.instance_id, created=False, conflict=live.request_hash != submission.request_hash
             )

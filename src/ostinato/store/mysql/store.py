@@ -43,6 +43,7 @@ from ostinato.store.mysql.submit import (
     submit_new,
 )
 from ostinato.store.protocol import Capabilities
+from ostinato.store.rules import key_time_us
 from ostinato.store.server import nodes
 from ostinato.store.server.database import DEADLINE_US, driver_connection
 from ostinato.store.server.store import ServerStore
@@ -299,7 +300,7 @@ class MysqlStore(ServerStore):
 
         async def run(connection: AsyncConnection) -> list[SubmitReceipt]:
             driver = await driver_connection(connection)
-            now_us = await self.server_now_us(connection) if has_keys else 0
+            now_us = key_time_us(submissions, await self.server_now_us(connection)) if has_keys else 0
             try:
                 return await insert(driver, submissions, now_us=now_us)
             except Exception as error:

@@ -36,6 +36,9 @@ _DISCARD_S = 1.0
 _BY_INDEX = (
     " SET LOCAL enable_seqscan = off; SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off;"
 )
+#: Nothing here is worth compiling. The setting `jit` itself is asyncpg's: when it asks for a type it switches
+#: it off and then back, for the whole session, which behind a proxy is somebody else's next.
+_WITHOUT_JIT = " SET LOCAL jit_above_cost = -1"
 #: Raised by `_IS_BEHIND_PROXY`, in the class that no server uses itself.
 _PROXY_STATE = "OS001"
 #: Sent without being prepared. A proxy gives each client a process id of its own making.
@@ -115,7 +118,7 @@ class PostgresDialect:
             f" SET LOCAL {name} = {max(1, value // MILLISECOND)};" for name, value in settings.items()
         )
         by_index = _BY_INDEX if role == "owner" else ""
-        await driver.execute(f"BEGIN ISOLATION LEVEL READ COMMITTED;{limits}{by_index} SET LOCAL jit = off")
+        await driver.execute(f"BEGIN ISOLATION LEVEL READ COMMITTED;{limits}{by_index}{_WITHOUT_JIT}")
 
     async def commit(self, driver: DriverConnection) -> None:
         status = await driver.execute("COMMIT")

@@ -36,7 +36,7 @@ from ostinato.store.postgres.faults import data_problem
 from ostinato.store.postgres.statements import statement
 from ostinato.store.postgres.submit import SomeKnownError, submit_new, submit_some
 from ostinato.store.protocol import Capabilities
-from ostinato.store.rules import require_bounded, require_partition, submission_problem
+from ostinato.store.rules import key_time_us, require_bounded, require_partition, submission_problem
 from ostinato.store.server import nodes
 from ostinato.store.server.channel import CHANGE_CHANNEL
 from ostinato.store.server.commit import BatchWriter, RefusedDataError
@@ -49,6 +49,8 @@ from ostinato.store.server.url import ServerUrl
 _ROW_US = 100
 #: Tries of a list of submissions while others insert the same ones.
 _SUBMIT_TRIES_MAX = 8
+#: Connections that opening may lose.
+_LOOKS_MAX = 6
 
 Result = TypeVar("Result")
 
@@ -83,13 +85,24 @@ class PostgresStore(ServerStore):
     async def open(self) -> None:
         try:
             async with asyncio.timeout(self._deadline_us / 1e6):
-                await self._dialect.look()
+                await self._find_proxy()
         except Exception as error:
             fault = self._dialect.fault(error)
             if fault is None:
                 raise
             raise error_of(fault, operation="opening the database", subject=self._url.shown) from error
         await super().open()
+
+    async def _find_proxy(self) -> None:
+        """Again where the connection is lost: a proxy may hand out one that has ended behind its back."""
+        for _ in range(_LOOKS_MAX - 1):
+            try:
+                return await self._dialect.look()
+            except Exception as error:
+                fault = self._dialect.fault(error)
+                if fault is None or fault.kind != "lost":
+                    raise
+        return await self._dialect.look()
 
     async def close(self) -> None:
         if self._announcing is not None:
@@ -286,7 +299,7 @@ class PostgresStore(ServerStore):
 
         async def insert(connection: AsyncConnection) -> list[SubmitReceipt]:
             driver = await driver_connection(connection)
-            now_us = await self.server_now_us(connection) if has_keys else 0
+            now_us = key_time_us(submissions, await self.server_now_us(connection)) if has_keys else 0
             try:
                 return await write(driver, submissions, now_us=now_us)
             except Exception as error:

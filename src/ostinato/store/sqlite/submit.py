@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ostinato.errors import UserError
 from ostinato.store.batches import Submission, SubmitReceipt
-from ostinato.store.rules import require_bounded, require_partition, submission_problem
+from ostinato.store.rules import key_time_us, require_bounded, require_partition, submission_problem
 from ostinato.store.sqlite.failures import DATA_ERRORS, safe_message
 from ostinato.store.sqlite.rows import instance_values
 from ostinato.store.sqlite.statements import Row, run_rows
@@ -26,7 +26,7 @@ def submit(
             require_bounded((submission,), partition_count)
     connection.execute("BEGIN IMMEDIATE")
     try:
-        receipts = _insert(connection, submissions, now_us=now_us)
+        receipts = _insert(connection, submissions, now_us=key_time_us(submissions, now_us))
     except DATA_ERRORS as error:
         connection.rollback()
         # Looks for the offender only now: the check costs more than the insertion.

@@ -87,7 +87,10 @@ def make_instance(number: int | str = 1, **fields: object) -> Instance:
 
 
 def make_submission(number: int | str = 1, *, key: str = "", **fields: object) -> Submission:
-    """`key` lives for a minute from T0; its request hash is that of ``key`` unless a test says otherwise."""
+    """`key` lives for a minute from T0; its request hash is that of ``key`` unless a test says otherwise.
+
+    It was made a second before T0, and so takes no key that was alive then.
+    """
     instance = make_instance(number, key=key, **fields)
     return Submission(
         instance=instance, key=key, request_hash="same" if key else "", key_expires_us=T0 + MINUTE

@@ -151,7 +151,10 @@ class SubmitContract:
         clock.now_us = T0 + MINUTE - 1
         assert await store.submit([make_submission(2, key="k")]) == [SubmitReceipt("i000001", created=False)]
         clock.now_us = T0 + MINUTE
-        late = make_submission(3, key="k")
+        # Made while the key was alive, however late it comes.
+        slow = make_submission(2, key="k", created_us=T0 + MINUTE - 1)
+        assert await store.submit([slow]) == [SubmitReceipt("i000001", created=False)]
+        late = make_submission(3, key="k", created_us=T0 + MINUTE)
         late.request_hash, late.key_expires_us = "different", T0 + 2 * MINUTE
         assert await store.submit([late]) == [SubmitReceipt("i000003", created=True)]
         assert (await store.submit([make_submission(4, key="k")]))[0].conflict
