@@ -98,6 +98,39 @@ def test_a_newer_database_is_named_as_such(invoke: Invoke, database: TestDatabas
     assert "SCHEMA_VERSION" in refused.stderr
 
 
+def test_a_downgrade_that_broke_off_is_told_by_all_and_ended_by_the_same_command(
+    invoke: Invoke, database: TestDatabase
+) -> None:
+    settings = {"OSTINATO_DATABASE": database.url}
+    invoke("db", "upgrade", "--partitions", "8", env=settings)
+    reader = connect(database.server_url)
+    reader.cursor().execute("SELECT * FROM task")
+    # It waits for the reader in vain, at the last of its steps.
+    broken_off = invoke("db", "downgrade", "--to", "0001", "--yes", env=settings)
+    reader.close()
+    assert broken_off.exit_code == 3
+    looked = json.loads(invoke("db", "status", "--json", env=settings).stdout)
+    if database.kind == "postgresql":
+        assert looked["state"] == "current"
+        return
+    command = "ostinato db downgrade --to 0001"
+    assert looked["state"] == "unfinished"
+    assert looked["to_do"] == f"wait for its end, or where it has broken off, run {command}"
+    assert "not ended: downgrade from 0003 to 0001" in invoke("db", "status", env=settings).stdout
+    for arguments in (("task", "list"), ("db", "upgrade"), ("scheduler",)):
+        refused = invoke(*arguments, env=settings)
+        assert refused.exit_code == 2
+        assert "SCHEMA_VERSION: OSTINATO_DATABASE: " in refused.stderr
+        assert f"repeat it: {command}" in refused.stderr
+    sick = invoke("doctor", env=settings)
+    assert "is in the middle of a schema downgrade from 0003 to 0001" in sick.stdout
+    assert command in sick.stdout
+    ended = invoke("db", "downgrade", "--to", "0001", "--yes", env=settings)
+    assert ended.exit_code == 0
+    assert "older: run ostinato db upgrade" in ended.stdout
+    assert "current" in invoke("db", "upgrade", env=settings).stdout
+
+
 def test_a_wrong_password_is_not_repeated(invoke: Invoke, database: TestDatabase) -> None:
     url = database.url.replace("@", ":s3cret@").replace(database.server_url.database, "no_such_database")
     refused = invoke("db", "status", "--database", url)

@@ -12,4 +12,6 @@ HEAD_REVISION = REVISIONS[-1]
 #: Where a server's database says its revision. Not Alembic's own name, which the other tables of a database
 #: that Ostinato shares with an application may have taken.
 SERVER_VERSION_TABLE = "ostinato_schema"
+#: Where MySQL and MariaDB say that a change of the schema has begun and not ended; there only meanwhile.
+SERVER_CHANGE_TABLE = "ostinato_schema_change"
 SQLITE_VERSION_TABLE = "alembic_version"
