@@ -47,7 +47,7 @@ class _BreakOffError(Exception):
 
 @contextmanager
 def _broken_off_before(statement_count: int) -> Iterator[list[str]]:
-    """Let so many statements that change anything through, and stop before the next; gives what came through."""
+    """Let so many statements that change anything through, and stop before the next."""
     done: list[str] = []
 
     def look(_: object, __: object, statement: str, *___: object) -> None:

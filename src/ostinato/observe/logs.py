@@ -57,6 +57,7 @@ _LEVELS: dict[type[Record], int] = {
     r.LoopFailed: logging.ERROR,
     r.OrphanFound: logging.ERROR,
     r.DatabaseFull: logging.ERROR,
+    r.NodeIdle: logging.WARNING,
     r.FireSkipped: logging.WARNING,
     r.ResultRefused: logging.WARNING,
     r.InvariantBroken: logging.CRITICAL,

@@ -111,6 +111,11 @@ class MetricsHook:
         self.partitions = Gauge(
             "ostinato_owned_partitions", "Partitions that this node decides about.", registry=registry
         )
+        self.idle = Gauge(
+            "ostinato_node_idle",
+            "1 while no worker reaches this node and its partitions are others'.",
+            registry=registry,
+        )
         self.partition_moves = self._counter(
             "partition_moves", "Partitions taken, handed over or lost by this node.", labels=["how"]
         )
@@ -191,6 +196,10 @@ class MetricsHook:
                 self.refused_writes.inc(record.count)
             case r.NodeFoundDead():
                 self.nodes_found_dead.inc()
+            case r.NodeIdle():
+                self.idle.set(1)
+            case r.NodeServing() | r.NodeRejoined():
+                self.idle.set(0)
             case r.PartitionsTaken():
                 self._partitions_moved("taken", record.count, owned=record.owned_count)
             case r.PartitionsReleased():

@@ -32,6 +32,7 @@ from ostinato.core.changes import (
 )
 from ostinato.core.definition import TaskDefinition, TaskRef
 from ostinato.core.model import Instance
+from ostinato.core.partition.standing import Standing
 from ostinato.core.states import Hold, State
 
 __all__ = [
@@ -82,6 +83,8 @@ class NodeRow(msgspec.Struct, frozen=True):
     started_us: int
     #: Name of the session lock that it holds; empty: it has none, and its counter alone tells that it lives.
     session: str = ""
+    #: Whether workers reach it, as it has last said itself.
+    standing: Standing = ""
 
 
 class NodesSeen(msgspec.Struct, frozen=True):

@@ -26,6 +26,7 @@ import msgspec
 
 from ostinato.core.definition import Origin, TaskDefinition, TaskRef, TaskRow
 from ostinato.core.model import HistoryRow, Instance, OutputChunk
+from ostinato.core.partition.standing import Standing
 from ostinato.core.states import Hold
 from ostinato.store.batches import (
     ApplyReceipt,
@@ -98,6 +99,10 @@ class Store(Protocol):
 
     async def renew_node(self, node_id: str) -> bool:
         """Raise the node's counter; False when its row is gone (it has been declared dead)."""
+        ...
+
+    async def note_standing(self, node_id: str, standing: Standing) -> None:
+        """Write down whether workers reach the node; nothing where its row is gone."""
         ...
 
     async def owns_by_lock(self, node_id: str) -> bool:

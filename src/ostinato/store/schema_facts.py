@@ -45,7 +45,7 @@ class SchemaChange(msgspec.Struct, frozen=True, kw_only=True):
             return False
         if is_upgrade:
             return revision >= self.to_revision
-        return revision == NO_REVISION or self.to_revision != NO_REVISION and revision <= self.to_revision
+        return revision == NO_REVISION or (self.to_revision != NO_REVISION and revision <= self.to_revision)
 
 
 class SchemaFacts(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,8 +1,9 @@
-"""The mark of a change of the schema that has begun and not ended, on servers that cannot undo half of one.
+"""The mark of a change of the schema that has not ended, on servers that cannot undo half of one.
 
-MySQL and MariaDB commit at every change of a table. Killed between two of them, an upgrade or downgrade leaves
-tables that no revision has, under a revision that says nothing of it. So the change is written down before its first
-step, and the mark goes in the transaction that writes the last revision. PostgreSQL needs none.
+MySQL and MariaDB commit at every change of a table. Killed between two of them, an upgrade or downgrade
+leaves tables that no revision has, under a revision that says nothing of it. So the change is written down
+before its first step, and the mark goes in the transaction that writes the last revision. PostgreSQL needs
+none.
 """
 
 from __future__ import annotations
