@@ -169,6 +169,22 @@ def test_a_sqlite_file_is_made_looked_at_and_downgraded_too(invoke: Invoke, tmp_
     assert "current" in invoke("db", "status", "--database", "sqlite:///new.db").stdout
 
 
+@pytest.mark.parametrize(
+    ("stray", "hint"),
+    [
+        (["x=5"], "write --arg x=5"),
+        (["x=5", "y:=[1, 2]"], "write --arg x=5 --arg 'y:=[1, 2]'"),
+        (["5"], "the task takes its arguments as --arg NAME=TEXT"),
+    ],
+)
+def test_an_argument_without_its_option_is_told_the_option(
+    invoke: Invoke, stray: list[str], hint: str
+) -> None:
+    refused = invoke("task", "trigger", "nightly", *stray, "--database", "sqlite:///none.db")
+    assert refused.exit_code == 2
+    assert f"--arg: '{stray[0]}' is one argument too many ({hint})" in refused.stderr
+
+
 def test_a_copy_says_what_it_copied(invoke: Invoke, database: TestDatabase, tmp_path: Path) -> None:
     document = 'version: 1\ntasks: [{name: nightly, shell: {command: "true"}, triggers: [{every: 1h}]}]\n'
     (tmp_path / "tasks.yaml").write_text(document)

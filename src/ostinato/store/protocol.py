@@ -44,6 +44,7 @@ from ostinato.store.batches import (
     Proof,
     Request,
     RequestAnswer,
+    StoreCounters,
     Submission,
     SubmitReceipt,
     TriggerRow,
@@ -70,6 +71,10 @@ class Store(Protocol):
     @property
     def partition_count(self) -> int:
         """Fixed when the database was created; known once open."""
+        ...
+
+    def counters(self) -> StoreCounters:
+        """How often this object has had to repeat something; asked for metrics, at any time."""
         ...
 
     async def open(self) -> None:

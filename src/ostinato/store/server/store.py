@@ -35,6 +35,7 @@ from ostinato.store.batches import (
     Proof,
     Request,
     RequestAnswer,
+    StoreCounters,
     Submission,
     SubmitReceipt,
     TriggerRow,
@@ -157,6 +158,9 @@ class ServerStore(ABC):
     @property
     def partition_count(self) -> int:
         return self._partition_count
+
+    def counters(self) -> StoreCounters:
+        return StoreCounters(repeats=dict(self.database.repeats))
 
     async def open(self) -> None:
         try:
