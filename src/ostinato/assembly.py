@@ -24,7 +24,7 @@ from ostinato.core.ids import new_id
 from ostinato.errors import UserError
 from ostinato.observe.hooks import Hook, Hooks
 from ostinato.observe.logs import LogHook
-from ostinato.observe.metrics import MetricsHook
+from ostinato.observe.metrics import MetricsHook, export_store
 from ostinato.observe.records import ResourceLimits
 from ostinato.scheduler.config import NodeConfig
 from ostinato.scheduler.node import SchedulerNode
@@ -235,6 +235,11 @@ async def running_node(
     async with AsyncExitStack() as stack:
         store = open_store_from_url(settings.database, clock=clock)
         stack.push_async_callback(store.close)
+        export_store(
+            registry,
+            repeats=lambda: store.counters().repeats,
+            listener_losses=lambda: store.counters().listener_losses,
+        )
         await store.open()
         node = build_node(
             settings, store=store, transport=transport, clock=clock, hooks=hooks, tells_nodes=tells_nodes

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from ipaddress import ip_address
+from ipaddress import IPv6Address, ip_address
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
@@ -163,8 +163,15 @@ def read_reachable(value: object) -> Address:
 
 
 def is_wildcard(host: str) -> bool:
-    """Whether a host means every address of this machine."""
-    return host in ("0.0.0.0", "::", "*")
+    """Whether a host means every address of this machine, however it is written."""
+    if host in ("*", "0"):
+        return True
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return False
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return (mapped or address).is_unspecified
 
 
 def _is_ipv6(host: str) -> bool:

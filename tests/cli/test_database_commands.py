@@ -60,7 +60,7 @@ def test_a_program_is_told_the_same_as_json(invoke: Invoke, database: TestDataba
         "database": database.server_url.shown,
         "revision": "0002",
         "newest": HEAD_REVISION,
-        "pending": ["0003"],
+        "pending": list(REVISIONS[2:]),
         "partitions": 64,
         "state": "older",
         "to_do": "run ostinato db upgrade",
@@ -96,6 +96,39 @@ def test_a_newer_database_is_named_as_such(invoke: Invoke, database: TestDatabas
     refused = invoke("db", "upgrade", "--database", database.url)
     assert refused.exit_code == 2
     assert "SCHEMA_VERSION" in refused.stderr
+
+
+def test_a_downgrade_that_broke_off_is_told_by_all_and_ended_by_the_same_command(
+    invoke: Invoke, database: TestDatabase
+) -> None:
+    settings = {"OSTINATO_DATABASE": database.url}
+    invoke("db", "upgrade", "--partitions", "8", env=settings)
+    reader = connect(database.server_url)
+    reader.cursor().execute("SELECT * FROM task")
+    # It waits for the reader in vain, at the last of its steps.
+    broken_off = invoke("db", "downgrade", "--to", "0001", "--yes", env=settings)
+    reader.close()
+    assert broken_off.exit_code == 3
+    looked = json.loads(invoke("db", "status", "--json", env=settings).stdout)
+    if database.kind == "postgresql":
+        assert looked["state"] == "current"
+        return
+    command = "ostinato db downgrade --to 0001"
+    assert looked["state"] == "unfinished"
+    assert looked["to_do"] == f"wait for its end, or where it has broken off, run {command}"
+    assert f"not ended: downgrade from {HEAD_REVISION} to 0001" in invoke("db", "status", env=settings).stdout
+    for arguments in (("task", "list"), ("db", "upgrade"), ("scheduler",)):
+        refused = invoke(*arguments, env=settings)
+        assert refused.exit_code == 2
+        assert "SCHEMA_VERSION: OSTINATO_DATABASE: " in refused.stderr
+        assert f"repeat it: {command}" in refused.stderr
+    sick = invoke("doctor", env=settings)
+    assert f"is in the middle of a schema downgrade from {HEAD_REVISION} to 0001" in sick.stdout
+    assert command in sick.stdout
+    ended = invoke("db", "downgrade", "--to", "0001", "--yes", env=settings)
+    assert ended.exit_code == 0
+    assert "older: run ostinato db upgrade" in ended.stdout
+    assert "current" in invoke("db", "upgrade", env=settings).stdout
 
 
 def test_a_wrong_password_is_not_repeated(invoke: Invoke, database: TestDatabase) -> None:
@@ -134,6 +167,22 @@ def test_a_sqlite_file_is_made_looked_at_and_downgraded_too(invoke: Invoke, tmp_
     # Whoever opens it migrates it.
     assert invoke("task", "list", "--database", "sqlite:///new.db").exit_code == 0
     assert "current" in invoke("db", "status", "--database", "sqlite:///new.db").stdout
+
+
+@pytest.mark.parametrize(
+    ("stray", "hint"),
+    [
+        (["x=5"], "write --arg x=5"),
+        (["x=5", "y:=[1, 2]"], "write --arg x=5 --arg 'y:=[1, 2]'"),
+        (["5"], "the task takes its arguments as --arg NAME=TEXT"),
+    ],
+)
+def test_an_argument_without_its_option_is_told_the_option(
+    invoke: Invoke, stray: list[str], hint: str
+) -> None:
+    refused = invoke("task", "trigger", "nightly", *stray, "--database", "sqlite:///none.db")
+    assert refused.exit_code == 2
+    assert f"--arg: '{stray[0]}' is one argument too many ({hint})" in refused.stderr
 
 
 def test_a_copy_says_what_it_copied(invoke: Invoke, database: TestDatabase, tmp_path: Path) -> None:

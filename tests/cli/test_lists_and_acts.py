@@ -302,6 +302,7 @@ def test_arguments_come_one_by_one_from_a_file_and_from_stdin(talk: Dev) -> None
         (["--payload", "@."], "INVALID_VALUE", "--payload"),
         (["--payload", "-"], "INVALID_PAYLOAD", "payload"),
         (["--payload", "[1]"], "INVALID_PAYLOAD", "payload"),
+        (["first=1"], "INVALID_VALUE", "--arg"),
         (["--arg", "first"], "INVALID_VALUE", "--arg"),
         (["--arg", "first=1", "--arg", "first=2"], "INVALID_VALUE", "--arg"),
         (["--arg", "third=1"], "INVALID_PAYLOAD", "payload.third"),

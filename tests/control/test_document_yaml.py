@@ -190,6 +190,25 @@ def test_what_must_be_quoted_is_said() -> None:
         assert only(text).hint == 'put the text in quotes, as "* * * * *" or "@daily"'
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "tasks:\n  - name: a\n    timeout: 5m\n     grace: 5s\n",
+        "tasks:\n  - name: a\n   timeout: 5m\n",
+        "tasks:\n  - name: a\n  timeout: 5m\n",
+        "tasks:\n    - name: a\n  - name: b\n",
+    ],
+)
+def test_a_line_in_a_column_where_none_begins_is_told_to_look_at_the_indentation(text: str) -> None:
+    assert "indentation" in only("version: 1\n" + text).hint
+
+
+def test_a_field_of_a_task_in_the_column_of_the_document_is_told_where_it_belongs() -> None:
+    text = 'version: 1\ntasks:\n- name: a\nshell: {command: "true"}\n'
+    (fault,) = [fault for fault in faults_of(text) if fault.field == "shell"]
+    assert fault.hint == "shell belongs to a task: indent it to the column of the task's name"
+
+
 def test_a_byte_order_mark_and_windows_lines_do_no_harm() -> None:
     (document,) = read(("\ufeff" + TASK.replace("\n", "\r\n")).encode())
     assert [definition.name for definition in document.definitions] == ["t"]

@@ -9,7 +9,7 @@ from house.project import ROOT
 from prometheus_client import CollectorRegistry, generate_latest
 
 from ostinato.observe import records
-from ostinato.observe.metrics import OTHER, MetricsHook
+from ostinato.observe.metrics import OTHER, MetricsHook, export_store
 
 
 @pytest.fixture
@@ -87,11 +87,12 @@ def test_a_task_per_customer_does_not_grow_the_series(registry: CollectorRegistr
 
 def test_every_metric_has_a_unit_in_its_name_and_is_documented(registry: CollectorRegistry) -> None:
     MetricsHook(registry)
+    export_store(registry, repeats=dict, listener_losses=int)
     documented = (ROOT / "docs/observation.md").read_text(encoding="utf-8")
     for family in registry.collect():
         name = f"{family.name}_total" if family.type == "counter" else family.name
         assert re.fullmatch(
-            r"ostinato_[a-z_]+(_total|_seconds|_rows|_instances|_partitions|_connected|_full)", name
+            r"ostinato_[a-z_]+(_total|_seconds|_rows|_instances|_partitions|_connected|_full|_idle)", name
         )
         assert f"| `{name}` |" in documented, name
 
@@ -115,3 +116,23 @@ def test_owned_partitions_are_a_level_and_their_moves_and_refused_writes_totals(
     assert registry.get_sample_value("ostinato_nodes_found_dead_total") == 1
     hook.on(records.NodeStopped(node_id="a"))
     assert registry.get_sample_value("ostinato_owned_partitions") == 0
+
+
+def test_a_node_that_no_worker_reaches_is_a_gauge(registry: CollectorRegistry) -> None:
+    hook = MetricsHook(registry)
+    assert registry.get_sample_value("ostinato_node_idle") == 0
+    hook.on(records.NodeIdle(node_id="a", count=32))
+    assert registry.get_sample_value("ostinato_node_idle") == 1
+    hook.on(records.NodeServing(node_id="a"))
+    assert registry.get_sample_value("ostinato_node_idle") == 0
+
+
+def test_what_a_store_has_had_to_repeat_is_read_at_each_scrape(registry: CollectorRegistry) -> None:
+    repeats = {"deadlock": 2}
+    losses = [0]
+    export_store(registry, repeats=lambda: repeats, listener_losses=lambda: losses[0])
+    assert registry.get_sample_value("ostinato_database_repeats_total", {"cause": "deadlock"}) == 2
+    assert registry.get_sample_value("ostinato_listener_losses_total") == 0
+    repeats["lost"], losses[0] = 3, 1
+    assert registry.get_sample_value("ostinato_database_repeats_total", {"cause": "lost"}) == 3
+    assert registry.get_sample_value("ostinato_listener_losses_total") == 1

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 from support.cluster import ADDRESS, Cluster, python_task, value_of, worker_of
+from support.fleet import Fleet, lasting
 from support.scripted_worker import HEARTBEAT_US, ScriptedWorker
 
 from ostinato.clock import Clock
@@ -16,6 +17,7 @@ from ostinato.observe.records import LoopFailed, WorkerDraining
 from ostinato.scheduler.config import NodeConfig
 from ostinato.store.batches import NodeRow, WorkerRow
 from ostinato.store.memory import MemoryStore
+from ostinato.store.memory.tables import Tables
 from ostinato.testing.virtual_clock import VirtualClock, run_virtual
 from ostinato.wire.messages import Drain, Draining, Welcome
 
@@ -137,6 +139,49 @@ def test_many_changes_are_one_record_a_second() -> None:
             await worker.connect(ADDRESS)
             await cluster.sleep(SECOND // 20)
         assert 4 <= store.record_count - before <= 6
+        await worker.disconnect()
+        await cluster.stop()
+
+    run_virtual(story())
+
+
+@pytest.mark.parametrize("away_us", [0, MINUTE])
+def test_connected_workers_stand_in_the_lists_of_a_database_that_was_made_anew(away_us: int) -> None:
+    async def story() -> None:
+        fleet, task = Fleet(), python_task()
+        members = await fleet.open("a b", task)
+        fleet.add_worker("w1", lasting(fleet, SECOND))
+        await fleet.sleep(20 * SECOND)
+        for member in members:
+            member.gate.is_cut_off = away_us > 0
+        await fleet.sleep(away_us)
+        fleet.store._tables = Tables(fleet.store.partition_count)
+        for member in members:
+            member.gate.is_cut_off = False
+        await fleet.sleep(30 * SECOND)
+        rows = [row for row in await fleet.store.workers() if row.state == "connected"]
+        assert {row.node_id for row in rows} == {member.node_id for member in members}
+        await fleet.close()
+
+    run_virtual(story())
+
+
+def test_a_worker_whose_stream_outlasts_the_node_s_identity_is_recorded_under_the_new_one() -> None:
+    async def story() -> None:
+        cluster = Cluster()
+        await cluster.start()
+        worker = await worker_of(cluster, lambda item: b"1")
+        former = (await only_row(cluster, "connected")).node_id
+        # The end of the stream, by which a worker greets anew, is on its way for long.
+        cluster.node.membership.on_rejoined = lambda: None
+        await cluster.store.remove_node(former)
+        await cluster.until(lambda: value_of(cluster.node.node_id != former))
+
+        async def is_recorded() -> bool:
+            rows = await cluster.store.workers()
+            return any((row.node_id, row.state) == (cluster.node.node_id, "connected") for row in rows)
+
+        await cluster.until(is_recorded, within_us=30 * SECOND)
         await worker.disconnect()
         await cluster.stop()
 

@@ -110,6 +110,46 @@ def test_workers_address_that_others_can_reach_takes_a_token_and_tls(bind: str, 
     assert "--join-token-file" in _refusal({**everything, "join_token_file": None}, {}, tmp_path).hint
 
 
+#: Every address of the machine, or names that may lead anywhere: none of them is known to be loopback.
+_OPEN_HOSTS = [
+    "0.0.0.0",
+    "0",
+    "*",
+    "[::]",
+    "[::0]",
+    "[0:0:0:0:0:0:0:0]",
+    "[::ffff:0.0.0.0]",
+    "[::ffff:192.0.2.1]",
+    "[fe80::1%eth0]",
+    "127.1",
+    "2130706433",
+    "127.0.0.1.example.com",
+    "localhost.",
+    "LOCALHOST",
+    "this-machine",
+]
+
+
+@pytest.mark.parametrize("setting", ["bind", "worker_bind"])
+@pytest.mark.parametrize("host", _OPEN_HOSTS)
+@pytest.mark.parametrize("advertise", [None, "127.0.0.1:8641"])
+def test_an_open_bind_is_refused_however_it_is_written_and_whatever_is_advertised(
+    setting: str, host: str, advertise: str | None, tmp_path: Path
+) -> None:
+    given = {"advertise": advertise} if advertise else {}
+    for flags, environment in (
+        ({setting: f"{host}:8641", **given}, {}),
+        (given, {f"OSTINATO_{setting.upper()}": f"{host}:8641"}),
+    ):
+        assert "can be reached from other machines" in _refusal(flags, environment, tmp_path).message
+
+
+@pytest.mark.parametrize("setting", ["bind", "worker_bind"])
+@pytest.mark.parametrize("address", [":8641", "8641", "::8641", "[]:8641", "127.0.0.1 :8641"])
+def test_a_bind_without_a_host_is_no_address(setting: str, address: str, tmp_path: Path) -> None:
+    assert "is not an address" in _refusal({setting: address}, {}, tmp_path).message
+
+
 def test_address_of_health_stays_on_this_machine_even_with_token_and_tls(tmp_path: Path) -> None:
     refusal = _refusal({"bind": "0.0.0.0:8640", **OPEN_FLAGS}, {}, tmp_path)
     assert refusal.field == "--bind"

@@ -15,12 +15,13 @@ from ostinato.core.definition import TaskRef
 from ostinato.core.ids import partition_of
 from ostinato.core.instants import HOUR, MINUTE
 from ostinato.core.states import Hold, State
-from ostinato.errors import ConflictError, OstinatoError
+from ostinato.errors import ConflictError, OstinatoError, UnavailableError
 from ostinato.store.administration import copy_database
 from ostinato.store.batches import HoldWaiting, Request, SetTaskFlags, SwitchVersion
 from ostinato.store.copying import Copied
 from ostinato.store.from_url import open_store_from_url
 from ostinato.store.protocol import Store
+from ostinato.store.sqlite.lock_file import LockFile
 from ostinato.testing.contracts.store_kit import (
     ALL,
     REF,
@@ -278,6 +279,32 @@ async def test_no_scheduler_may_run_on_the_target(source: str, target: str) -> N
         else:
             caught = await _refused(source, target)
     assert (caught.code, caught.field) == ("NODE_ALREADY_RUNNING", "target")
+
+
+async def test_of_two_copies_at_once_one_is_told_of_the_other_and_never_of_a_scheduler(
+    source: str, target: str
+) -> None:
+    await _fill(source)
+    both = await asyncio.gather(_copy(source, target), _copy(source, target), return_exceptions=True)
+    copied = [outcome for outcome in both if not isinstance(outcome, BaseException)]
+    (refused,) = [outcome for outcome in both if isinstance(outcome, OstinatoError)]
+    assert [each.instances for each in copied] == [_MANY + 2]
+    if refused.code != "COPY_REFUSED":
+        assert (refused.code, refused.field) == ("DATABASE_UNAVAILABLE", "source")
+        assert "a copy of " in refused.message
+        assert "is under way" in refused.message
+
+
+async def test_a_scheduler_that_starts_during_a_copy_is_told_of_the_copy(tmp_path: Path) -> None:
+    path = tmp_path / "busy.db"
+    async with _opened(f"sqlite:///{path}") as store:
+        lock = LockFile(str(path), purpose="copy")
+        lock.acquire()
+        with pytest.raises(UnavailableError, match=f"a copy of {path} is under way, by process") as caught:
+            await Owner.of(store)
+        assert caught.value.code == "DATABASE_UNAVAILABLE"
+        lock.release()
+        await Owner.of(store)
 
 
 async def _refused(source: str, target: str) -> OstinatoError:

@@ -120,7 +120,7 @@ async def test_c115_a_deadlock_is_repeated_within_the_store(
         await asyncio.to_thread(cursor.execute, "SELECT id FROM instance WHERE id = 'i000000' FOR UPDATE")
         await asyncio.to_thread(other.rollback)
     assert await committing == CommitReport()
-    assert store.database.repeats["deadlock"] == 1
+    assert store.database.repeats["deadlock"] == store.counters().repeats["deadlock"] == 1
     assert await counts(store) == {"retry_waiting": 3, "pending": 401}
     assert [len(await store.history(row.id)) for row in rows] == [1, 1, 1]
 

@@ -114,7 +114,7 @@ async def test_a_listener_whose_session_has_ended_hears_again(
     _end_listeners(server)
     # Whoever waits looks once: something may have been told while nobody heard.
     await asyncio.wait_for(_waits(node), 10)
-    assert node.listener.losses == 1
+    assert node.listener.losses == node.counters().listener_losses == 1
     waiting = _waits(node)
     await client.submit([make_submission(1)])
     await asyncio.wait_for(waiting, 5)

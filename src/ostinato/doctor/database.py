@@ -66,7 +66,7 @@ class DatabaseLook:
         """Whether opening the database neither makes nor migrates anything."""
         server = self.server_facts()
         if server is not None:
-            return isinstance(server, SchemaFacts) and server.revision == HEAD_REVISION
+            return isinstance(server, SchemaFacts) and server.is_current
         facts = self.facts()
         return facts is not None and facts.schema == "current" and facts.integrity in ("ok", "unfinished")
 
@@ -134,6 +134,10 @@ def _server(look: DatabaseLook, facts: SchemaFacts | OstinatoError) -> Found:
     if facts.is_newer:
         what = f"{field}: {facts.database} has schema {facts.revision}, which this version does not know"
         yield "fail", what, "use the newer version of Ostinato that made it"
+    elif facts.change is not None:
+        what = f"{facts.database} is in the middle of a schema {facts.change}"
+        hint = f"wait for its end, or where it has broken off, run {facts.change.command}"
+        yield "fail", f"{field}: {what}", hint
     elif facts.pending:
         what = f"{facts.database} has schema {facts.revision or 'none'}, and {HEAD_REVISION} is needed"
         yield "fail", f"{field}: {what}", "ostinato db upgrade"

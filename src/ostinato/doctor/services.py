@@ -186,6 +186,9 @@ def check_scheduler(look: DatabaseLook) -> Found:
         if row.id in silent:
             hint = "it was killed, or hangs: start a scheduler, which takes over"
             yield "fail", f"node {row.id} shows no sign of life", hint
+        elif row.standing == "idle":
+            what = f"no worker reaches node {row.id} at {row.address}, and the others do without it"
+            yield "warn", what, "see that workers can connect to that address, or correct its --advertise"
         else:
             yield "ok", f"node {row.id} renews itself", ""
     if not registered:

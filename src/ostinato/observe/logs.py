@@ -58,6 +58,7 @@ _LEVELS: dict[type[Record], int] = {
     r.OrphanFound: logging.ERROR,
     r.DatabaseFull: logging.ERROR,
     r.ClockJumped: logging.ERROR,
+    r.NodeIdle: logging.WARNING,
     r.FireSkipped: logging.WARNING,
     r.ResultRefused: logging.WARNING,
     r.InvariantBroken: logging.CRITICAL,

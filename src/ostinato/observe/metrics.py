@@ -6,7 +6,7 @@ that a user who makes a task per customer cannot grow the scheduler's memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 from prometheus_client.core import CounterMetricFamily
@@ -49,6 +49,37 @@ class _HookFailures(Collector):
         for name, count in list(self._hooks.failures.items()):
             family.add_metric([name], count)
         yield family
+
+
+class _StoreCounters(Collector):
+    """What a store has had to repeat, read when asked."""
+
+    def __init__(self, repeats: Callable[[], Mapping[str, int]], listener_losses: Callable[[], int]) -> None:
+        self._repeats = repeats
+        self._listener_losses = listener_losses
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        repeats = CounterMetricFamily(
+            "ostinato_database_repeats", "Transactions that were repeated, by cause.", labels=["cause"]
+        )
+        for cause, count in sorted(self._repeats().items()):
+            repeats.add_metric([cause], count)
+        yield repeats
+        yield CounterMetricFamily(
+            "ostinato_listener_losses",
+            "Connections that listened for announcements and were lost.",
+            value=self._listener_losses(),
+        )
+
+
+def export_store(
+    registry: CollectorRegistry,
+    *,
+    repeats: Callable[[], Mapping[str, int]],
+    listener_losses: Callable[[], int],
+) -> None:
+    """Report the counters of a store, which it keeps itself; both are called at each scrape."""
+    registry.register(_StoreCounters(repeats, listener_losses))
 
 
 class MetricsHook:
@@ -115,6 +146,11 @@ class MetricsHook:
     def _ownership_metrics(self, registry: CollectorRegistry) -> None:
         self.partitions = Gauge(
             "ostinato_owned_partitions", "Partitions that this node decides about.", registry=registry
+        )
+        self.idle = Gauge(
+            "ostinato_node_idle",
+            "1 while no worker reaches this node and its partitions are others'.",
+            registry=registry,
         )
         self.partition_moves = self._counter(
             "partition_moves", "Partitions taken, handed over or lost by this node.", labels=["how"]
@@ -200,6 +236,10 @@ class MetricsHook:
                 self.refused_writes.inc(record.count)
             case r.NodeFoundDead():
                 self.nodes_found_dead.inc()
+            case r.NodeIdle():
+                self.idle.set(1)
+            case r.NodeServing() | r.NodeRejoined():
+                self.idle.set(0)
             case r.PartitionsTaken():
                 self._partitions_moved("taken", record.count, owned=record.owned_count)
             case r.PartitionsReleased():

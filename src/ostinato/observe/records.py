@@ -120,6 +120,22 @@ class NodeRejoined(Record, frozen=True, kw_only=True):
     former_id: str
 
 
+class NodeIdle(Record, frozen=True, kw_only=True):
+    """No worker reaches a node, while others are reached: it hands its partitions over to those."""
+
+    EVENT: ClassVar[str] = "node_idle"
+    node_id: str
+    #: Partitions that it owned.
+    count: int
+
+
+class NodeServing(Record, frozen=True, kw_only=True):
+    """A worker reaches a node again that was idle: it takes its share."""
+
+    EVENT: ClassVar[str] = "node_serving"
+    node_id: str
+
+
 class WorkerConnected(Record, frozen=True, kw_only=True):
     """A worker's stream was welcomed."""
 
@@ -225,7 +241,8 @@ class LoopFailed(Record, frozen=True, kw_only=True):
     """A round of a background loop ended with an error; it is tried again.
 
     `traceback` is there for an error that is a bug of ours. `is_repeated`: the same has been said within the
-    last minute, or by ``database_full``.
+    last minute, for an error of the database by any loop, or by ``database_full``. `count`: how many times it
+    has happened since it was last said, this time included.
     """
 
     EVENT: ClassVar[str] = "loop_failed"
@@ -234,6 +251,15 @@ class LoopFailed(Record, frozen=True, kw_only=True):
     error_message: str
     traceback: str = ""
     is_repeated: bool = False
+    count: int = 1
+
+
+class DatabaseRecovered(Record, frozen=True, kw_only=True):
+    """Every loop that the database had failed has had a good round."""
+
+    EVENT: ClassVar[str] = "database_recovered"
+    #: How long it had failed some loop or other.
+    failing_us: int
 
 
 class DatabaseFull(Record, frozen=True, kw_only=True):

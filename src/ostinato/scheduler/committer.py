@@ -20,6 +20,7 @@ from ostinato.core.states import TERMINAL_STATES, Hold, State
 from ostinato.errors import OstinatoError, invariant
 from ostinato.observe.hooks import Hooks
 from ostinato.observe.records import GroupCommitted, WritesRefused
+from ostinato.scheduler.database_state import DatabaseState
 from ostinato.scheduler.held_work import HeldWork
 from ostinato.scheduler.ownership import Ownership
 from ostinato.scheduler.reporting import report_effects
@@ -31,6 +32,8 @@ Row = TypeVar("Row")
 _MOVES = ("assigns", "successes", "ended_attempts", "holds", "ended_waiting", "cancel_requests", "replays")
 _OTHERS = ("advances", "switches", "flags", "deletions", "history", "answers", "inserts")
 
+#: As which the database's errors within a round are told.
+_NAME = "commit"
 _RETRY_FIRST_US = 50 * MILLISECOND
 _RETRY_LAST_US = SECOND
 
@@ -58,6 +61,8 @@ class Committer:
         self.after_commit: Callable[[Effects, frozenset[str]], None] = _nothing_more
         #: Partitions of the batches that are being written, how many batches each.
         self._under_way: Counter[int] = Counter()
+        #: One for all loops of a node.
+        self.database = DatabaseState(clock, hooks)
 
     def is_under_way(self, partition: int) -> bool:
         """Whether a batch about the partition is being written, or applied to memory."""
@@ -176,7 +181,11 @@ class Committer:
         while True:
             try:
                 report = await self._store.commit(batch)
-                return await self._confirm(batch, report) if is_ambiguous else report
+                if not is_ambiguous:
+                    return report
+                report = await self._confirm(batch, report)
+                self.database.succeeded(_NAME)
+                return report
             except OstinatoError as error:
                 if error.code == "DATABASE_UNAVAILABLE":
                     is_ambiguous = True
@@ -187,7 +196,10 @@ class Committer:
                     or not error.code.startswith("DATABASE_")
                     or not self._ownership.is_believed
                 ):
+                    # The loop whose round this is tells of it.
+                    self.database.forget(_NAME)
                     raise
+                self.database.failed(_NAME, error)
             await self._clock.sleep_until_us(self._clock.boot_us() + retry_us)
             retry_us = min(retry_us * 2, _RETRY_LAST_US)
 

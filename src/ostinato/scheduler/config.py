@@ -44,6 +44,16 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
         """Interval of worker heartbeats: a twelfth of the lease, at most 5 s."""
         return min(self.worker_lease_us // 12, 5 * SECOND)
 
+    @property
+    def fresh_us(self) -> int:
+        """A worker heard within this is there: three heartbeats."""
+        return 3 * self.heartbeat_us
+
+    @property
+    def idle_us(self) -> int:
+        """A node that no worker reaches for so long hands over to those that workers reach."""
+        return self.worker_lease_us // 2
+
     def validate(self) -> None:
         """Raise ``INVALID_SETTING`` for a lease that could not be honoured (C077)."""
         if self.worker_lease_us < WORKER_LEASE_MIN_US:

@@ -7,17 +7,17 @@ from collections.abc import Awaitable, Callable
 from traceback import format_exception
 
 from ostinato.clock import Clock
-from ostinato.core.instants import DAY, MINUTE, SECOND
+from ostinato.core.instants import DAY, SECOND
 from ostinato.errors import InternalError, OstinatoError
 from ostinato.observe.hooks import Hooks
 from ostinato.observe.records import InvariantBroken, LoopFailed, LoopTurned
-from ostinato.scheduler.database_state import DatabaseState
+from ostinato.scheduler.database_state import DatabaseState, Voice
 
 #: Wait after a failed round: doubled from the first to the last.
 RETRY_FIRST_US = SECOND // 10
 RETRY_LAST_US = 5 * SECOND
-#: A loop says the same error again, above the level of debug, after this long.
-SAY_AGAIN_US = MINUTE
+#: A round is a bounded batch: one that is under way for longer waits for a database that does not answer.
+ROUND_US_MAX = 5 * SECOND
 
 
 class Loop:
@@ -31,6 +31,8 @@ class Loop:
     name = "loop"
     poll_us = DAY
     retry_last_us = RETRY_LAST_US
+    #: A longer round is a stalled one; None: its rounds wait by their nature.
+    round_us_max: int | None = ROUND_US_MAX
 
     def __init__(self, clock: Clock, hooks: Hooks) -> None:
         self._clock = clock
@@ -43,8 +45,9 @@ class Loop:
         self.database = DatabaseState(clock, hooks)
         #: Called with the subject of a rule that was broken in a round; stops its partition.
         self.on_broken: Callable[[str], Awaitable[None]] = _nobody_is_told
-        #: Code of the error that this loop has said, and when.
-        self._said = ("", 0)
+        #: For what is not the database's to say.
+        self._voice = Voice(clock)
+        self._began_boot_us: int | None = None
 
     async def run_once(self) -> int | None:
         """One round, a bounded batch. Returns the monotonic time of the next; None: when woken or polled."""
@@ -60,6 +63,14 @@ class Loop:
         if task is not None:
             task.cancel()
             await asyncio.wait([task])
+
+    @property
+    def stalled_us(self) -> int:
+        """How long the present round has been under way, where that is too long; else 0."""
+        if self._began_boot_us is None or self.round_us_max is None:
+            return 0
+        round_us = self._clock.boot_us() - self._began_boot_us
+        return round_us if round_us >= self.round_us_max else 0
 
     def wake(self) -> None:
         """Run a round as soon as possible."""
@@ -81,7 +92,7 @@ class Loop:
             self._is_woken = False
             self._next_boot_us = began_us + self.poll_us
             try:
-                next_boot_us = await self.run_once()
+                next_boot_us = await self._round(began_us)
             except OstinatoError as error:
                 self._report(error)
                 if error.code == "INVARIANT":
@@ -94,12 +105,18 @@ class Loop:
                 retry_us = await self._back_off(retry_us)
                 continue
             retry_us = RETRY_FIRST_US
-            self._said = ("", 0)
             self.database.succeeded(self.name)
             if next_boot_us is not None:
                 self._next_boot_us = min(self._next_boot_us, next_boot_us)
             ended_us = self._clock.boot_us()
             self._hooks.emit(LoopTurned(loop=self.name, lag_us=lag_us, duration_us=ended_us - began_us))
+
+    async def _round(self, began_us: int) -> int | None:
+        self._began_boot_us = began_us
+        try:
+            return await self.run_once()
+        finally:
+            self._began_boot_us = None
 
     async def _wait(self) -> None:
         while not self._is_woken:
@@ -137,28 +154,21 @@ class Loop:
             self._hooks.emit(
                 InvariantBroken(name=self.name, error_message=error.message, subject=error.subject)
             )
-        self.database.failed(self.name, error)
+        if error.code.startswith("DATABASE_"):
+            self.database.failed(self.name, error)
+            return
+        # What goes on failing for hours must not fill the log too (C123).
+        count = self._voice.heard(error.code)
         self._hooks.emit(
             LoopFailed(
                 loop=self.name,
                 error_code=error.code,
                 error_message=str(error),
                 traceback=traceback,
-                is_repeated=self._is_repeated(error.code),
+                is_repeated=count == 0,
+                count=max(1, count),
             )
         )
-
-    def _is_repeated(self, code: str) -> bool:
-        """Whether this has been said: what goes on failing for hours must not fill the log too (C123)."""
-        if code == "DATABASE_FULL":
-            # Said once, by the state of the database, for all loops.
-            return True
-        now_us = self._clock.boot_us()
-        said, said_us = self._said
-        if said == code and now_us - said_us < SAY_AGAIN_US:
-            return True
-        self._said = (code, now_us)
-        return False
 
 
 async def _nobody_is_told(_: str) -> None:

@@ -1,7 +1,8 @@
 """Who lives, and who owns what: several looks a second at nodes and partitions (docs/cluster.md).
 
     look ──► dead nodes ──► fair shares ──► take: dead nodes' and free partitions ──► warm-up
-                                       └──► release: decide no more ─► commits under way end ─► free
+         │                             └──► release: decide no more ─► commits under way end ─► free
+         └──► standing: a node that no worker reaches leaves its share to those that workers reach
 
 Only a node that believes in itself takes or declares anybody dead. One whose identity has ended joins again,
 under a new one. Where only one node may share the database there is nothing to look at.
@@ -15,7 +16,8 @@ from ostinato.core.changes import Proof
 from ostinato.core.instants import SECOND
 from ostinato.core.partition.node_watch import NodeWatch
 from ostinato.core.partition.shares import moves
-from ostinato.observe.records import NodeFoundDead, NodeRejoined, PartitionsReleased
+from ostinato.core.partition.standing import Standing, StandingWatch
+from ostinato.observe.records import NodeFoundDead, NodeIdle, NodeRejoined, NodeServing, PartitionsReleased
 from ostinato.scheduler.loop import Loop
 from ostinato.scheduler.parts import NodeParts
 from ostinato.store.batches import NodeRow
@@ -35,11 +37,15 @@ class MembershipLoop(Loop):
         self._time = parts.time
         self._ownership = parts.ownership
         self._committer = parts.committer
+        self._sessions = parts.sessions
         self._watch = NodeWatch(
             lease_us=parts.config.ownership_lease_us,
             margin_us=parts.config.ownership_margin_us,
             gap_us=parts.config.renewal_us,
         )
+        self._standing_watch = self._new_standing_watch()
+        #: Whether workers reach this node, as the others know it.
+        self.standing: Standing = ""
         self._live: tuple[NodeRow, ...] = ()
         self._told_dead: set[str] = set()
         #: Called when partitions are to be warmed up.
@@ -83,6 +89,7 @@ class MembershipLoop(Loop):
         if not self._ownership.is_registered:
             former = self._ownership.node_id
             await self._ownership.register(now_us=self._time.now_us())
+            self._standing_watch, self.standing = self._new_standing_watch(), ""
             self._hooks.emit(NodeRejoined(node_id=self._ownership.node_id, former_id=former))
             self.on_rejoined()
         await self._look()
@@ -100,7 +107,8 @@ class MembershipLoop(Loop):
         if ownership.node_id != node_id or not ownership.is_registered:
             return
         rows = {node.id: node for node in seen.nodes}
-        if rows.pop(node_id, None) is None:
+        mine = rows.pop(node_id, None)
+        if mine is None:
             ownership.end("the node was declared dead")
             self.wake()
             return
@@ -114,11 +122,46 @@ class MembershipLoop(Loop):
         if not ownership.is_believed:
             return
         self._tell_dead(dead, rows=rows, freed=seen.freed, owners=owners)
-        plan = moves(node_id, owners=[proof.owner for proof in owners], live=[row.id for row in self._live])
+        await self._stand(mine)
+        if ownership.node_id != node_id or not ownership.is_believed:
+            return
+        idle = {row.id for row in self._live if row.standing == "idle" and row.id != node_id}
+        plan = moves(
+            node_id,
+            owners=[proof.owner for proof in owners],
+            live=[row.id for row in self._live],
+            idle=idle | ({node_id} if self.standing == "idle" else set()),
+        )
         if plan.take or dead:
             await self._take(plan.take, owners=owners, dead=dead)
         ownership.begin_release(plan.release)
         await self._release()
+
+    async def _stand(self, mine: NodeRow) -> None:
+        """Tell the others whether workers reach this node, before anything follows from it."""
+        standing = self._standing_watch.look(
+            mine.standing,
+            now_us=self._clock.boot_us(),
+            heard_us=self._sessions.newest_heard_boot_us(),
+            others_serve=any(row.standing == "serving" for row in self._live if row.id != mine.id),
+        )
+        if standing != mine.standing:
+            await self._store.note_standing(mine.id, standing)
+        if self._ownership.node_id != mine.id:
+            return
+        if (standing == "idle") != (self.standing == "idle"):
+            count = len(self._ownership.memory.epochs)
+            self._hooks.emit(
+                NodeIdle(node_id=mine.id, count=count) if standing == "idle" else NodeServing(node_id=mine.id)
+            )
+        self.standing = standing
+
+    def _new_standing_watch(self) -> StandingWatch:
+        return StandingWatch(
+            patience_us=self._config.idle_us,
+            fresh_us=self._config.fresh_us,
+            gap_us=self._config.ownership_lease_us,
+        )
 
     async def _take(
         self, partitions: Sequence[int], *, owners: Sequence[Proof], dead: Mapping[str, int]

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from random import Random
 
 from ostinato.clock import Clock
+from ostinato.core.instants import SECOND
 from ostinato.core.partition.effects import Effects
 from ostinato.errors import UnavailableError
 from ostinato.observe.hooks import Hooks
@@ -106,6 +107,7 @@ class SchedulerNode:
         self.membership.on_rejoined = self._rejoined
         self.warm_up.on_warm = self._warm
         self.parts.sessions.addresses = self.membership.addresses
+        self.parts.committer.database = self.database
         for loop in self._loops:
             loop.database = self.database
             loop.on_broken = ownership.stop_partition_of
@@ -195,16 +197,25 @@ class SchedulerNode:
         await self.registry.leave()
         self._hooks.emit(NodeStopped(node_id=self.node_id, reason=reason))
 
+    def _stall(self) -> str:
+        """Which loop waits for the database for too long; empty: none does."""
+        stalled_us, name = max((loop.stalled_us, loop.name) for loop in self._loops)
+        if not stalled_us:
+            return ""
+        return f"the {name} loop has been waiting for the database for {stalled_us // SECOND}s"
+
     def ready(self) -> dict[str, object]:
         """What the node says of itself to a readiness check."""
         ownership = self.parts.ownership
         stopped = sorted(ownership.stopped)
+        problem = self.database.problem or self._stall()
         return {
-            "ready": self._is_running and ownership.is_believed and not self.database.problem and not stopped,
+            "ready": self._is_running and ownership.is_believed and not problem and not stopped,
             "node": self.node_id,
-            "database": self.database.problem or "ok",
+            "database": problem or "ok",
             "partitions": len(ownership.memory.epochs),
             "stopped_partitions": stopped,
+            "idle": self.membership.standing == "idle",
             "workers": len(self.parts.sessions.by_id),
             "running": len(ownership.memory.running),
         }

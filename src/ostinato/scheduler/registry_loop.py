@@ -52,8 +52,9 @@ class RegistryLoop(Loop):
         if self._rows_boot_us is not None and boot_us - self._rows_boot_us < GATHER_US:
             return self._rows_boot_us + GATHER_US
         if self._sessions.by_id or self._known:
-            self._rows_boot_us = boot_us
             await self._record()
+            # Only now: what failed is tried again, with the loop's own back-off.
+            self._rows_boot_us = boot_us
         elif self._aged_boot_us is None or boot_us - self._aged_boot_us >= AGEING_US:
             await self._record()
         interval_us = self._config.backlog_us
@@ -94,7 +95,7 @@ class RegistryLoop(Loop):
     def _base_row(self, session: WorkerSession, *, now_us: int) -> WorkerRow:
         """What does not change while a stream lasts, made once."""
         known = self._known.get(session.worker_id)
-        if known is not None and known[0] is session:
+        if known is not None and known[0] is session and known[1].node_id == self._ownership.node_id:
             return known[1]
         connected_us = now_us - (self._clock.boot_us() - session.connected_boot_us)
         return _row_of(session.hello, node_id=self._ownership.node_id, connected_us=connected_us)

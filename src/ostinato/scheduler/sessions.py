@@ -310,6 +310,10 @@ class Sessions:
         session = self.by_id.get(worker_id)
         return session.heard_boot_us if session is not None else self._left_boot_us.get(worker_id)
 
+    def newest_heard_boot_us(self) -> int | None:
+        """When the newest heartbeat of a connected worker came; None: no worker is connected."""
+        return max((session.heard_boot_us for session in self.by_id.values()), default=None)
+
     def forget_left(self, before_boot_us: int) -> None:
         """Drop workers that left before; their attempts have been dealt with."""
         self._left_boot_us = {

@@ -12,6 +12,7 @@ class WatchLoop(Loop):
     """Waits on the store's hints."""
 
     name = "watch"
+    round_us_max = None
 
     def __init__(self, parts: NodeParts, woken: Sequence[Loop]) -> None:
         super().__init__(parts.clock, parts.hooks)

@@ -20,9 +20,10 @@ class RetryOptions(TypedDict, total=False):
 
     `max_retry` and `max_lost` (3 each; 0 means not once) bound failures of the task itself and lost attempts.
     `window` is the longest time from the first failure to the start of a retry. `retry_on` and `no_retry_on`
-    say which failures are retried (default: all but category ``permanent``); the second wins. `jitter` is
-    ``none`` (the default), ``full``, ``equal``, ``decorrelated`` or a fraction such as 0.1. `rules` is the
-    long form of design section 4.
+    say which failures are retried (default: all but category ``permanent``); the second wins, and is
+    ``["permanent"]`` by default (``[Permanent]`` beside a `retry_on`). `jitter` is ``none`` (the default),
+    ``full``, ``equal``, ``decorrelated`` or a fraction such as 0.1. `rules` is the long form of design
+    section 4.
     """
 
     max_retry: int

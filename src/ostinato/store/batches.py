@@ -6,6 +6,7 @@ again, so that an adapter has everything in one place.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -32,6 +33,7 @@ from ostinato.core.changes import (
 )
 from ostinato.core.definition import TaskDefinition, TaskRef
 from ostinato.core.model import Instance
+from ostinato.core.partition.standing import Standing
 from ostinato.core.states import Hold, State
 
 __all__ = [
@@ -60,6 +62,7 @@ __all__ = [
     "RequestCancel",
     "RequestKind",
     "SetTaskFlags",
+    "StoreCounters",
     "Submission",
     "SubmitReceipt",
     "Success",
@@ -82,6 +85,8 @@ class NodeRow(msgspec.Struct, frozen=True):
     started_us: int
     #: Name of the session lock that it holds; empty: it has none, and its counter alone tells that it lives.
     session: str = ""
+    #: Whether workers reach it, as it has last said itself.
+    standing: Standing = ""
 
 
 class NodesSeen(msgspec.Struct, frozen=True):
@@ -91,6 +96,15 @@ class NodesSeen(msgspec.Struct, frozen=True):
     nodes: tuple[NodeRow, ...]
     #: Ids of those whose session lock this very session of the database has seen held, and now finds free.
     freed: frozenset[str] = frozenset()
+
+
+class StoreCounters(msgspec.Struct, frozen=True):
+    """What an adapter has had to do again since it was made; what then failed was told as an error."""
+
+    #: Transactions that were repeated, by cause: ``deadlock``, ``serialization``, ``lock_timeout``, ``lost``.
+    repeats: Mapping[str, int] = {}
+    #: Connections that listened for announcements, were lost, and were replaced.
+    listener_losses: int = 0
 
 
 WorkerState: TypeAlias = Literal["connected", "draining", "gone"]

@@ -26,6 +26,7 @@ import msgspec
 
 from ostinato.core.definition import Origin, TaskDefinition, TaskRef, TaskRow
 from ostinato.core.model import HistoryRow, Instance, OutputChunk
+from ostinato.core.partition.standing import Standing
 from ostinato.core.states import Hold
 from ostinato.store.batches import (
     ApplyReceipt,
@@ -43,6 +44,7 @@ from ostinato.store.batches import (
     Proof,
     Request,
     RequestAnswer,
+    StoreCounters,
     Submission,
     SubmitReceipt,
     TriggerRow,
@@ -69,6 +71,10 @@ class Store(Protocol):
     @property
     def partition_count(self) -> int:
         """Fixed when the database was created; known once open."""
+        ...
+
+    def counters(self) -> StoreCounters:
+        """How often this object has had to repeat something; asked for metrics, at any time."""
         ...
 
     async def open(self) -> None:
@@ -98,6 +104,10 @@ class Store(Protocol):
 
     async def renew_node(self, node_id: str) -> bool:
         """Raise the node's counter; False when its row is gone (it has been declared dead)."""
+        ...
+
+    async def note_standing(self, node_id: str, standing: Standing) -> None:
+        """Write down whether workers reach the node; nothing where its row is gone."""
         ...
 
     async def owns_by_lock(self, node_id: str) -> bool:

@@ -80,6 +80,8 @@ node = Table(
     Column("started_us", BigInteger, nullable=False),
     #: Name of the session lock that the node holds; empty where it has none.
     Column("session", Id, nullable=False, server_default=text("''")),
+    #: ``serving``, ``idle`` or empty (``core.partition.standing``).
+    Column("standing", Word, nullable=False, server_default=text("''")),
 )
 
 #: Workers as the nodes know them, for people: nothing is decided by these rows.

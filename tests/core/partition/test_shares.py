@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from random import Random
 
 from hypothesis import given
@@ -21,11 +22,11 @@ def clusters(draw: st.DrawFn) -> tuple[list[str], set[str]]:
     return owners, live
 
 
-def step(owners: list[str], live: set[str], order: list[str]) -> list[str]:
+def step(owners: list[str], live: set[str], order: list[str], *, idle: Collection[str] = ()) -> list[str]:
     """Each node in turn sees what is, and does its part: one look each."""
     owners = list(owners)
     for node_id in order:
-        mine = moves(node_id, owners=owners, live=live)
+        mine = moves(node_id, owners=owners, live=live, idle=idle)
         for partition in mine.take:
             assert owners[partition] not in live, "nobody takes what a living node owns"
             owners[partition] = node_id
@@ -77,6 +78,36 @@ def test_the_plans_of_all_nodes_share_out_what_is_free_and_never_twice(
     owners, live = cluster
     taken = [partition for name in live for partition in moves(name, owners=owners, live=live).take]
     assert sorted(taken) == [number for number, owner in enumerate(owners) if owner not in live]
+
+
+@given(clusters(), st.sets(NAMES), st.randoms(use_true_random=False))
+def test_idle_nodes_own_nothing_in_the_end_unless_all_are(
+    cluster: tuple[list[str], set[str]], idle: set[str], chance: Random
+) -> None:
+    owners, live = cluster
+    sharing = live - idle or live
+    for _ in range(3):
+        order = sorted(live)
+        chance.shuffle(order)
+        owners = step(owners, live, order, idle=idle)
+    assert [owners.count(name) for name in sorted(sharing)] == list(shares(len(owners), sharing).values())
+    assert all(moves(name, owners=owners, live=live, idle=idle) == Moves() for name in live)
+
+
+@given(clusters(), st.sets(NAMES))
+def test_idle_nodes_take_nothing_and_the_others_share_out_all_that_is_free(
+    cluster: tuple[list[str], set[str]], idle: set[str]
+) -> None:
+    owners, live = cluster
+    plans = {name: moves(name, owners=owners, live=live, idle=idle) for name in live}
+    if live - idle:
+        assert all(plans[name].take == () for name in live & idle)
+    taken = [partition for plan in plans.values() for partition in plan.take]
+    free = [number for number, owner in enumerate(owners) if owner not in live]
+    assert len(taken) == len(set(taken))
+    assert set(taken) <= set(free)
+    if not {owner for owner in owners if owner in live & idle} or not live - idle:
+        assert sorted(taken) == free
 
 
 @given(clusters(), NAMES)

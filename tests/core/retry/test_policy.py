@@ -309,3 +309,23 @@ def test_c049_a_policy_whose_delays_reach_the_ceiling_says_so() -> None:
     assert policy_notes(effective_policy({"interval": "300s", "max_retry": 17})) == ()
     assert policy_notes(effective_policy({"max_interval": "1h", "max_retry": 1000})) == ()
     assert policy_notes(DEFAULT_POLICY) == ()
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "hint"),
+    [
+        ("retry_on", "HTTP_5*", '["HTTP_5*"]'),
+        ("retry_on", "HTTP_5*, TIMEOUT", '["HTTP_5*", "TIMEOUT"]'),
+        ("no_retry_on", ConnectionError, "[ConnectionError]"),
+        ("delays", 5, "[5]"),
+        ("rules", {"match": ["TIMEOUT"]}, "[{'match': ['TIMEOUT']}]"),
+    ],
+)
+def test_a_single_entry_in_place_of_a_list_names_the_field_and_shows_the_list(
+    field: str, value: object, hint: str
+) -> None:
+    said = {"backoff": "delays"} if field == "delays" else {}
+    with pytest.raises(UserError, match="is not a list") as caught:
+        effective_policy({**said, field: value})
+    assert (caught.value.code, caught.value.field) == ("INVALID_POLICY", f"retry.{field}")
+    assert caught.value.hint == f"write it in brackets: {hint}"

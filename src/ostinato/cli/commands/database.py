@@ -58,7 +58,7 @@ def upgrade(
 ) -> None:
     """Bring the database to the schema of this version, and make it where it has none.
 
-    Running schedulers go on meanwhile. An upgrade that broke off is repeated in the same way.
+    Running schedulers go on meanwhile. An upgrade that broke off is repeated in the same way, and goes on.
     """
     from ostinato.cli.output import note
     from ostinato.store.migrations import HEAD_REVISION
@@ -88,7 +88,7 @@ def downgrade(
 ) -> None:
     """Undo newer revisions, for an older version of Ostinato, and lose what only they can keep.
 
-    No scheduler may run.
+    No scheduler may run. A downgrade that broke off is repeated in the same way, and goes on.
     """
     from ostinato.cli.confirming import confirm
     from ostinato.core.url_text import shown_url
@@ -208,6 +208,7 @@ def _show(facts: SchemaFacts, *, as_json: bool) -> None:
                 ("schema", facts.revision or "none"),
                 ("newest", HEAD_REVISION),
                 ("pending", ", ".join(facts.pending) or "none"),
+                ("not ended", str(facts.change or "")),
                 ("partitions", facts.partitions or "none"),
             ]
         )
@@ -219,6 +220,8 @@ def _verdict(facts: SchemaFacts) -> tuple[str, str]:
     """How the schema stands, and what to do about it; nothing where it is the newest."""
     if facts.is_newer:
         return "newer", "use the newer version of Ostinato that made it"
+    if facts.change is not None:
+        return "unfinished", f"wait for its end, or where it has broken off, run {facts.change.command}"
     if not facts.pending:
         return "current", ""
     if facts.revision is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -54,7 +55,7 @@ AtOption = Annotated[
 WaitOption = Annotated[bool, typer.Option("--wait", help="Wait for the end; exit code 1 unless success.")]
 
 
-@app.command("trigger")
+@app.command("trigger", context_settings={"allow_extra_args": True})
 def trigger_task(
     name: NameArgument,
     context: typer.Context,
@@ -72,6 +73,7 @@ def trigger_task(
     as_json: JsonOption = False,
 ) -> None:
     """Run a task now, or later with --delay or --at."""
+    _refuse_stray(context.args)
     from ostinato.cli.payloads import payload_of
     from ostinato.cli.session import in_session, user_name
     from ostinato.cli.waiting import follow_to_end
@@ -111,6 +113,20 @@ def trigger_task(
         follow_to_end(settings, receipt.instance_id, in_json=in_json)
     else:
         _show_receipt(receipt, waits_for_scheduler=waits_for_scheduler, in_json=in_json)
+
+
+def _refuse_stray(stray: list[str]) -> None:
+    """Arguments of the task without the option that takes them."""
+    if not stray:
+        return
+    meant = " ".join(f"--arg {shlex.quote(text)}" for text in stray)
+    is_named = all("=" in text for text in stray)
+    raise UserError(
+        "INVALID_VALUE",
+        f"{stray[0]!a} is one argument too many",
+        field="--arg",
+        hint=f"write {meant}" if is_named else "the task takes its arguments as --arg NAME=TEXT",
+    )
 
 
 def _show_receipt(receipt: SubmitReceipt, *, waits_for_scheduler: bool, in_json: bool) -> None:

@@ -68,9 +68,17 @@ class VersionKind:
         return {"const": VERSION}
 
 
+def _root_hint(name: str, _: object) -> str:
+    """How a field of a task is written that stands in the document's own column."""
+    if name not in TASK.names:
+        return ""
+    return f"{name} belongs to a task: indent it to the column of the task's name"
+
+
 DOCUMENT = Block(
     type=Document,
     thing="a document",
+    unknown_hint=_root_hint,
     fields=(
         Field(
             name="version",

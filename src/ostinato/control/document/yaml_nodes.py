@@ -332,6 +332,14 @@ def _is_plain(event: Any) -> bool:
     return event.tag is None and bool(event.implicit[0])
 
 
+#: What the parser says of a line that begins in no column where one may.
+_MISPLACED = (
+    "did not find expected key",
+    "did not find expected '-' indicator",
+    "not allowed in this context",
+)
+
+
 def _grammar_words(error: Any, lines: list[str], position: Position) -> tuple[str, str]:
     """Message and hint of a fault of the grammar."""
     line = lines[position[0] - 1] if position[0] <= len(lines) else ""
@@ -343,4 +351,6 @@ def _grammar_words(error: Any, lines: list[str], position: Position) -> tuple[st
         return message, 'put the text in quotes, as "* * * * *" or "@daily"'
     if "mapping values are not allowed" in str(error.problem):
         return message, "put a text that holds a colon in quotes, and look at the indentation"
+    if any(words in str(error.problem) for words in _MISPLACED):
+        return message, "look at the indentation: what belongs together begins in the same column"
     return message, ""

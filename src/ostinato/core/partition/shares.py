@@ -6,6 +6,8 @@ works out the same plan from what it sees, and carries out its own part of it:
 * who has more than its share releases what is too much, the highest numbers first;
 * what is free, or belongs to nobody who lives, is dealt out to those who have less, in order of their ids.
 
+Nodes that are idle (``standing``) count only where all are: they own nothing, and release what they have.
+
 Nothing else moves, so nothing moves where nothing has changed. Nodes that see different things for a moment
 may plan the same partition for two of them: the store gives it to one, and the next look goes on from there.
 """
@@ -33,14 +35,15 @@ def shares(partition_count: int, live: Collection[str]) -> dict[str, int]:
     return {node_id: base + (place < rest) for place, node_id in enumerate(ordered)}
 
 
-def moves(node_id: str, *, owners: Sequence[str], live: Collection[str]) -> Moves:
+def moves(node_id: str, *, owners: Sequence[str], live: Collection[str], idle: Collection[str] = ()) -> Moves:
     """The part of `node_id` in the plan. `owners` names each partition's owner, empty for none.
 
-    A node that does not live itself does nothing.
+    `idle` are those of `live` that take no part in the sharing. A node that does not live does nothing.
     """
-    share = shares(len(owners), live)
-    if node_id not in share:
+    if node_id not in live:
         return Moves()
+    sharing = set(live) - set(idle) or set(live)
+    share = dict.fromkeys(sorted(set(live) - sharing), 0) | shares(len(owners), sharing)
     held: dict[str, list[int]] = {name: [] for name in share}
     free: list[int] = []
     for partition, owner in enumerate(owners):

@@ -6,6 +6,7 @@ this is the one module to import a policy from.
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -272,5 +273,17 @@ def _pattern(value: object, field: str) -> str:
 def _listed(value: object, field: str, *, read: Callable[[object, str], Entry]) -> tuple[Entry, ...]:
     # A text is a sequence too; taking it for a list of letters would refuse or match the wrong things.
     if not isinstance(value, list | tuple):
-        raise refusal(f"{value!r} is not a list", field, hint="write it in brackets: [HTTP_5*, TIMEOUT]")
+        hint = f"write it in brackets: {_as_list(value)}"
+        raise refusal(f"{_shown(value)} is not a list", field, hint=hint)
     return tuple(read(entry, f"{field}[{index}]") for index, entry in enumerate(value))
+
+
+def _shown(value: object) -> str:
+    return value.__qualname__ if isinstance(value, type) else repr(value)
+
+
+def _as_list(value: object) -> str:
+    """What is meant by a single `value`, or by several in one text, as YAML and Python both write it."""
+    if isinstance(value, str):
+        return json.dumps([part.strip() for part in value.split(",") if part.strip()] or ["HTTP_5*"])
+    return f"[{_shown(value)}]"

@@ -11,6 +11,7 @@ import msgspec
 from ostinato.clock import Clock
 from ostinato.core.definition import Origin, TaskDefinition, TaskRef, TaskRow
 from ostinato.core.model import HistoryRow, Instance, OutputChunk
+from ostinato.core.partition.standing import Standing
 from ostinato.core.states import Hold
 from ostinato.store.batches import (
     ApplyReceipt,
@@ -28,6 +29,7 @@ from ostinato.store.batches import (
     Proof,
     Request,
     RequestAnswer,
+    StoreCounters,
     Submission,
     SubmitReceipt,
     TriggerRow,
@@ -63,6 +65,10 @@ class MemoryStore:
     def partition_count(self) -> int:
         return len(self._tables.owners)
 
+    def counters(self) -> StoreCounters:
+        """Nothing is repeated here."""
+        return StoreCounters()
+
     async def open(self) -> None:
         """Nothing to do: the rows are there."""
 
@@ -86,6 +92,11 @@ class MemoryStore:
             return False
         self._tables.nodes[node_id] = msgspec.structs.replace(node, renewals=node.renewals + 1)
         return True
+
+    async def note_standing(self, node_id: str, standing: Standing) -> None:
+        node = self._tables.nodes.get(node_id)
+        if node is not None:
+            self._tables.nodes[node_id] = msgspec.structs.replace(node, standing=standing)
 
     async def owns_by_lock(self, node_id: str) -> bool:
         """There is no lock: others judge a node by its counter."""

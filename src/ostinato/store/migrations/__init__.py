@@ -6,10 +6,12 @@ node of the old code has gone.
 
 #: Every revision, oldest first; a test compares them with the files. Known here without Alembic, whose import
 #: takes longer than all of opening a database that has the newest.
-REVISIONS = ("0001", "0002", "0003")
+REVISIONS = ("0001", "0002", "0003", "0004")
 HEAD_REVISION = REVISIONS[-1]
 
 #: Where a server's database says its revision. Not Alembic's own name, which the other tables of a database
 #: that Ostinato shares with an application may have taken.
 SERVER_VERSION_TABLE = "ostinato_schema"
+#: Where MySQL and MariaDB say that a change of the schema has begun and not ended; there only meanwhile.
+SERVER_CHANGE_TABLE = "ostinato_schema_change"
 SQLITE_VERSION_TABLE = "alembic_version"

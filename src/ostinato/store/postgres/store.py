@@ -24,6 +24,7 @@ from ostinato.store.batches import (
     NodeRow,
     NodesSeen,
     Proof,
+    StoreCounters,
     Submission,
     SubmitReceipt,
 )
@@ -146,6 +147,9 @@ class PostgresStore(ServerStore):
                 return
 
     # ── ownership ────────────────────────────────────────────────────────────────────────────────────
+
+    def counters(self) -> StoreCounters:
+        return StoreCounters(super().counters().repeats, self.listener.losses)
 
     async def register_node(self, node: NodeRow) -> None:
         if self._dialect.has_sessions:

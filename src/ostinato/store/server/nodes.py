@@ -11,9 +11,9 @@ from ostinato.store.batches import NodeRow, Proof
 from ostinato.store.schema import node, partition_owner
 from ostinato.store.server.dialect_sql import forced, upsert
 
-_NODES = select(node.c.id, node.c.renewals, node.c.address, node.c.started_us, node.c.session).order_by(
-    node.c.id
-)
+_NODES = select(
+    node.c.id, node.c.renewals, node.c.address, node.c.started_us, node.c.session, node.c.standing
+).order_by(node.c.id)
 _OWNERS = select(partition_owner.c.partition, partition_owner.c.owner, partition_owner.c.epoch).order_by(
     partition_owner.c.partition
 )
@@ -29,6 +29,7 @@ async def register_node(connection: AsyncConnection, row: NodeRow) -> None:
             "address": row.address,
             "started_us": row.started_us,
             "session": row.session,
+            "standing": row.standing,
         },
     )
 
@@ -39,6 +40,11 @@ async def renew_node(connection: AsyncConnection, node_id: str) -> bool:
         update(node).where(node.c.id == node_id).values(renewals=node.c.renewals + 1)
     )
     return renewed.rowcount == 1
+
+
+async def note_standing(connection: AsyncConnection, node_id: str, *, standing: str) -> None:
+    """Write down whether workers reach the node."""
+    await connection.execute(update(node).where(node.c.id == node_id).values(standing=standing))
 
 
 async def remove_node(connection: AsyncConnection, node_id: str) -> None:

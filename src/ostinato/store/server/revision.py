@@ -7,6 +7,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ostinato.errors import UserError
 from ostinato.store.migrations import HEAD_REVISION, SERVER_VERSION_TABLE
+from ostinato.store.server.schema_change import not_ended, stored_change
 
 #: What brings a database up to date; with a database of its own in the settings it needs no more.
 UPGRADE = "ostinato db upgrade"
@@ -20,11 +21,14 @@ async def stored_revision(connection: AsyncConnection) -> str | None:
 
 
 async def require_schema(connection: AsyncConnection, *, subject: str) -> None:
-    """Raise ``SCHEMA_VERSION`` unless the database has exactly the schema of this version.
+    """Raise ``SCHEMA_VERSION`` unless the database has exactly the schema of this version, whole.
 
     A server's database is not migrated by whoever comes first: many share it, and some may be of another
     version.
     """
+    change = await stored_change(connection)
+    if change is not None:
+        raise not_ended(change, subject=subject)
     revision = await stored_revision(connection)
     if revision == HEAD_REVISION:
         return

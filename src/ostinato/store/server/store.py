@@ -17,6 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from ostinato.clock import Clock
 from ostinato.core.definition import Origin, TaskDefinition, TaskRef, TaskRow
 from ostinato.core.model import HistoryRow, Instance, OutputChunk
+from ostinato.core.partition.standing import Standing
 from ostinato.core.states import Hold
 from ostinato.store.batches import (
     ApplyReceipt,
@@ -34,6 +35,7 @@ from ostinato.store.batches import (
     Proof,
     Request,
     RequestAnswer,
+    StoreCounters,
     Submission,
     SubmitReceipt,
     TriggerRow,
@@ -160,6 +162,9 @@ class ServerStore(ABC):
     def partition_count(self) -> int:
         return self._partition_count
 
+    def counters(self) -> StoreCounters:
+        return StoreCounters(repeats=dict(self.database.repeats))
+
     async def open(self) -> None:
         try:
             self._partition_count = await self._look_up("opening the database", self._look)
@@ -200,6 +205,11 @@ class ServerStore(ABC):
     async def owns_by_lock(self, node_id: str) -> bool:
         """Others judge a node by its counter, whatever lock it holds."""
         return False
+
+    async def note_standing(self, node_id: str, standing: Standing) -> None:
+        await self._find(
+            "noting the node's standing", lambda c: nodes.note_standing(c, node_id, standing=standing)
+        )
 
     async def remove_node(self, node_id: str) -> None:
         await self._find("removing the node", lambda c: nodes.remove_node(c, node_id))

@@ -55,7 +55,7 @@ class SqliteAdministrator:
                 field="to",
                 hint="remove the file to lose all that it holds",
             )
-        lock = LockFile(self._path)
+        lock = LockFile(self._path, purpose="downgrade")
         lock.acquire()
         try:
             return await asyncio.to_thread(self._change, bring, "downgrading the schema")

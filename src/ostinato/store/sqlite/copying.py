@@ -52,11 +52,12 @@ async def sqlite_side(path: str, *, makes_database: bool, partition_count: int) 
     """The file at `path`, migrated as by opening it, locked against schedulers and other writers.
 
     Raises ``DATABASE_UNAVAILABLE`` where there is none and it is not to be made, ``NODE_ALREADY_RUNNING``,
-    ``SCHEMA_VERSION`` and what opening a database does.
+    ``DATABASE_UNAVAILABLE`` where another copy is under way, ``SCHEMA_VERSION`` and what opening a database
+    does.
     """
     if not makes_database:
         _require_file(path)
-    lock = LockFile(path)
+    lock = LockFile(path, purpose="copy")
     lock.acquire()
     try:
         connection = await asyncio.to_thread(

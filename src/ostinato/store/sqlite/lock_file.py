@@ -1,8 +1,9 @@
-"""Keeps a second scheduler node away from a SQLite database: an exclusive lock on ``<database>.lock``.
+"""Keeps others away from the SQLite database of a scheduler node: an exclusive lock on ``<database>.lock``.
 
 The kernel ends the lock with its holder, so nothing is left to clean up after a ``kill -9``, and a process
-id that was used again means nothing (C111). The id in the file only serves the message to the second node.
-The file itself stays: deleting it would let two nodes lock two files of one name.
+id that was used again means nothing (C111). What is in the file, the holder's id and what it does, only
+serves the message to the second one. Commands that need the database to themselves take the lock too. The
+file itself stays: deleting it would let two nodes lock two files of one name.
 """
 
 from __future__ import annotations
@@ -10,10 +11,15 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+from typing import Literal, TypeAlias
 from weakref import WeakSet
 
-from ostinato.errors import ConflictError
+from ostinato.errors import ConflictError, UnavailableError
 from ostinato.store.sqlite.failures import FULL_ERRORS, full, unusable
+
+#: What the holder of the lock does with the database.
+Purpose: TypeAlias = Literal["schedule", "copy", "downgrade"]
+_HOLDER_BYTES_MAX = 64
 
 _held: WeakSet[LockFile] = WeakSet()
 
@@ -21,15 +27,17 @@ _held: WeakSet[LockFile] = WeakSet()
 class LockFile:
     """The lock of one database file, free at first."""
 
-    def __init__(self, database_path: str) -> None:
+    def __init__(self, database_path: str, *, purpose: Purpose = "schedule") -> None:
+        self._purpose = purpose
         # Two names of one file must meet in one lock.
         self._path = os.path.realpath(database_path) + ".lock"
         self._descriptor: int | None = None
 
     def acquire(self) -> None:
-        """Take the lock. Raises ``NODE_ALREADY_RUNNING`` at once when another has it; idempotent.
+        """Take the lock; idempotent.
 
-        Raises ``DATABASE_FULL``, ``DATABASE_UNUSABLE`` where the file cannot be made.
+        Raises at once ``NODE_ALREADY_RUNNING`` when a node has it, ``DATABASE_UNAVAILABLE`` when a command
+        has, and ``DATABASE_FULL``, ``DATABASE_UNUSABLE`` where the file cannot be made.
         """
         if self._descriptor is not None:
             return
@@ -40,14 +48,14 @@ class LockFile:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
+            holder = os.pread(descriptor, _HOLDER_BYTES_MAX, 0).decode("ascii", "replace").split()
             os.close(descriptor)
             raise self._refusal(error, holder) from None
-        holder_id = f"{os.getpid()}\n".encode("ascii")
+        holding = f"{os.getpid()} {self._purpose}\n".encode("ascii")
         try:
             # Over what is there, which needs no room; shorter only then.
-            os.pwrite(descriptor, holder_id, 0)
-            os.ftruncate(descriptor, len(holder_id))
+            os.pwrite(descriptor, holding, 0)
+            os.ftruncate(descriptor, len(holding))
         except OSError as error:
             os.close(descriptor)
             raise self._unwritable(error) from None
@@ -69,12 +77,21 @@ class LockFile:
             return full(self._path, "locking the database")
         return unusable(self._path, f"the lock file cannot be written: {error.strerror}")
 
-    def _refusal(self, error: OSError, holder: str) -> Exception:
+    def _refusal(self, error: OSError, said: list[str]) -> Exception:
+        holder, purpose = (*said, "", "")[:2]
+        path = self._path.removesuffix(".lock")
         if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+            if purpose in ("copy", "downgrade"):
+                return UnavailableError(
+                    "DATABASE_UNAVAILABLE",
+                    f"a {purpose} of {path} is under way, by process {holder}",
+                    subject=path,
+                    hint="wait for its end",
+                )
             return ConflictError(
                 "NODE_ALREADY_RUNNING",
                 f"another scheduler node, process {holder or 'unknown'}, has this database",
-                subject=self._path.removesuffix(".lock"),
+                subject=path,
                 hint="stop it first, or use PostgreSQL or MySQL to run more than one node",
             )
         return unusable(

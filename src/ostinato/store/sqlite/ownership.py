@@ -13,8 +13,8 @@ def register_node(connection: sqlite3.Connection, node: NodeRow) -> None:
     connection.execute("BEGIN IMMEDIATE")
     connection.execute("DELETE FROM node")
     connection.execute(
-        "INSERT INTO node (id, renewals, address, started_us, session) VALUES (?, ?, ?, ?, ?)",
-        (node.id, node.renewals, node.address, node.started_us, node.session),
+        "INSERT INTO node (id, renewals, address, started_us, session, standing) VALUES (?, ?, ?, ?, ?, ?)",
+        (node.id, node.renewals, node.address, node.started_us, node.session, node.standing),
     )
     connection.commit()
 
@@ -26,6 +26,12 @@ def renew_node(connection: sqlite3.Connection, node_id: str) -> bool:
     return renewed == 1
 
 
+def note_standing(connection: sqlite3.Connection, node_id: str, *, standing: str) -> None:
+    connection.execute("BEGIN IMMEDIATE")
+    connection.execute("UPDATE node SET standing = ? WHERE id = ?", (standing, node_id))
+    connection.commit()
+
+
 def remove_node(connection: sqlite3.Connection, node_id: str) -> None:
     connection.execute("BEGIN IMMEDIATE")
     connection.execute("DELETE FROM node WHERE id = ?", (node_id,))
@@ -34,7 +40,8 @@ def remove_node(connection: sqlite3.Connection, node_id: str) -> None:
 
 
 def nodes(connection: sqlite3.Connection) -> list[NodeRow]:
-    rows = connection.execute("SELECT id, renewals, address, started_us, session FROM node ORDER BY id")
+    columns = "id, renewals, address, started_us, session, standing"
+    rows = connection.execute(f"SELECT {columns} FROM node ORDER BY id")
     return [NodeRow(*row) for row in rows]
 
 

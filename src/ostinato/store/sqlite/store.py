@@ -15,6 +15,7 @@ from ostinato.clock import Clock
 from ostinato.core.definition import Origin, TaskDefinition, TaskRef, TaskRow
 from ostinato.core.instants import MILLISECOND, SECOND
 from ostinato.core.model import HistoryRow, Instance, OutputChunk
+from ostinato.core.partition.standing import Standing
 from ostinato.core.states import Hold
 from ostinato.errors import UnavailableError
 from ostinato.store.batches import (
@@ -33,6 +34,7 @@ from ostinato.store.batches import (
     Proof,
     Request,
     RequestAnswer,
+    StoreCounters,
     Submission,
     SubmitReceipt,
     TriggerRow,
@@ -97,6 +99,10 @@ class SqliteStore:
     def partition_count(self) -> int:
         return self._partition_count
 
+    def counters(self) -> StoreCounters:
+        """Nothing is repeated here."""
+        return StoreCounters()
+
     async def open(self) -> None:
         try:
             owners = await self._writer.run("opening the database", ownership.partition_owners)
@@ -147,6 +153,11 @@ class SqliteStore:
 
     async def renew_node(self, node_id: str) -> bool:
         return await self._write("renewing the node", lambda c: ownership.renew_node(c, node_id))
+
+    async def note_standing(self, node_id: str, standing: Standing) -> None:
+        await self._write(
+            "noting the node's standing", lambda c: ownership.note_standing(c, node_id, standing=standing)
+        )
 
     async def owns_by_lock(self, node_id: str) -> bool:
         """As the protocol says; reads only, so a disk that takes no writes does not matter.

@@ -56,6 +56,17 @@ class OwnershipContract:
         assert not await store.renew_node(NODE)
         assert await store.nodes() == []
 
+    async def test_a_node_s_standing_is_kept_through_its_renewals(self, store: Store) -> None:
+        await store.register_node(NodeRow(NODE, 0, "127.0.0.1:8640", T0))
+        for standing in ("serving", "idle", ""):
+            await store.note_standing(NODE, standing)
+            assert await store.renew_node(NODE)
+            (row,) = await store.nodes()
+            assert row.standing == standing
+            assert (await store.watch_nodes()).nodes == (row,)
+        await store.note_standing("nobody", "idle")
+        assert await store.nodes() == [row]
+
     async def test_removing_a_node_frees_its_partitions_and_keeps_their_epochs(self, store: Store) -> None:
         await Owner.of(store)
         await store.remove_node(NODE)
