@@ -22,6 +22,11 @@ def free_bytes(folder: Path) -> int:
     return found.f_bavail * found.f_frsize
 
 
+def shown_size(size_bytes: int) -> str:
+    """A size to the tenth of a MiB."""
+    return f"{size_bytes / MIB:,.1f} MiB"
+
+
 class Ballast:
     """Room that is taken from the disk of a folder until `close`.
 

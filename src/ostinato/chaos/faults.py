@@ -6,10 +6,11 @@ import asyncio
 import signal
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from ostinato.chaos.ballast import Ballast, free_bytes
+from ostinato.chaos.ballast import Ballast, free_bytes, shown_size
 from ostinato.chaos.commands import CommandFailed, CommandRun, shown_command
 from ostinato.chaos.keeper import restore
 from ostinato.chaos.ledger import Held, Ledger
@@ -20,7 +21,6 @@ from ostinato.chaos.scenario import Command, Scenario, Step
 from ostinato.chaos.targets import Target, find_target, is_alive, is_stopped, signal_target
 from ostinato.clock import Clock
 from ostinato.core.instants import MILLISECOND, MINUTE, SECOND
-from ostinato.core.sizes import MIB
 from ostinato.errors import UserError
 
 _LOOK_US = 50 * MILLISECOND
@@ -77,12 +77,15 @@ class Scene:
         """Start a process of the scenario's own, which ends with the scenario."""
         own = self.own[name]
         before = self._own_held.pop(name, None)
-        own.start()
-        self._own_held[name] = self.ledger.hold(
-            f"{name} ended", own.stop, by_keeper=own.by_keeper, is_fault=False
-        )
         if before is not None:
             self.ledger.forget(before)
+
+        def hold(by_keeper: dict[str, Any]) -> None:
+            self._own_held[name] = self.ledger.hold(
+                f"{name} ended", own.stop, by_keeper=by_keeper, is_fault=False
+            )
+
+        own.start(hold)
 
     async def sleep(self, duration_us: int) -> None:
         await self.clock.sleep_until_us(self.clock.boot_us() + duration_us)
@@ -218,10 +221,10 @@ async def _fill(step: Step, scene: Scene) -> Done:
     left_bytes = free_bytes(folder)
     if not size_bytes:
         held.restore()
-        raise FaultFailed(f"{folder} has {_mib(left_bytes)} free, and nothing could be taken")
+        raise FaultFailed(f"{folder} has {shown_size(left_bytes)} free, and nothing could be taken")
     await scene.clock.sleep_until_us(end_us)
     held.restore()
-    return Done(f"{folder}: {_mib(size_bytes)} taken, {_mib(left_bytes)} left free")
+    return Done(f"{folder}: {shown_size(size_bytes)} taken, {shown_size(left_bytes)} left free")
 
 
 async def _run(step: Step, scene: Scene) -> Done:
@@ -252,7 +255,3 @@ def _hold_command(what: str, command: Command, scene: Scene, *, limit_us: int = 
         "limit_us": limit_us,
     }
     return scene.ledger.hold(what, lambda: restore(how), by_keeper=how)
-
-
-def _mib(size_bytes: int) -> str:
-    return f"{size_bytes / MIB:.1f} MiB"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import signal
 import subprocess
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 from ostinato.chaos.scenario import Command, Process, Scenario
 from ostinato.errors import UserError
@@ -14,6 +16,8 @@ from ostinato.worker.process_tree import TreeProcess, start_ticks_of
 
 #: Of a clean end; a worker drains for 25 s.
 _END_S = 40.0
+#: A shell that becomes the process once it is told to; if nobody is left to tell it, it ends.
+_WAIT_THEN_BECOME = 'read -r _ && exec "$0" "$@" </dev/null'
 
 
 def own_words(command: Command) -> list[str]:
@@ -45,32 +49,47 @@ class OwnProcess:
     def is_running(self) -> bool:
         return self._running is not None and self._running.poll() is None
 
-    @property
-    def by_keeper(self) -> dict[str, Any]:
-        """How the keeper ends it."""
-        identity = self.identity
-        return {"signal": signal.SIGTERM, "pid": identity.pid, "start_ticks": identity.start_ticks}
+    def start(self, hold: Callable[[dict[str, Any]], None]) -> None:
+        """Start it, unless it runs. `hold` is told how the keeper ends it before it does anything.
 
-    def start(self) -> None:
-        """Start it, unless it runs. Raises ``CHAOS_REFUSED`` if it cannot be started."""
+        Raises ``CHAOS_REFUSED`` if it cannot be started.
+        """
         if self.is_running:
             return
-        field = f"processes.{self._process.name}"
+        words = own_words(self._process.start)
+        environment = {**os.environ, **self._process.environment}
+        # A name without a slash is looked for on the path; a path begins at the folder.
+        if (
+            shutil.which(
+                str(self._folder / words[0]) if "/" in words[0] else words[0], path=environment.get("PATH")
+            )
+            is None
+        ):
+            self._refuse(f"there is no program {words[0]}")
         try:
             with self.log.open("ab") as log:
                 self._running = subprocess.Popen(
-                    own_words(self._process.start),
+                    ["/bin/sh", "-c", _WAIT_THEN_BECOME, *words],
                     cwd=self._folder,
-                    env={**os.environ, **self._process.environment},
-                    stdin=subprocess.DEVNULL,
+                    env=environment,
+                    stdin=subprocess.PIPE,
                     stdout=log,
                     stderr=subprocess.STDOUT,
                     # A Ctrl-C at the terminal is meant for chaos, which then ends it.
                     start_new_session=True,
                 )
         except OSError as error:
-            message = f"cannot be started: {error.strerror}: {error.filename}"
-            raise UserError("CHAOS_REFUSED", message, field=field, subject=self._process.name) from None
+            self._refuse(f"cannot be started: {error.strerror}: {error.filename}")
+        identity = self.identity
+        hold({"signal": signal.SIGTERM, "pid": identity.pid, "start_ticks": identity.start_ticks})
+        stream = self._running.stdin
+        assert stream is not None, "it was opened with a pipe"
+        stream.write(b"\n")
+        stream.close()
+
+    def _refuse(self, message: str) -> NoReturn:
+        name = self._process.name
+        raise UserError("CHAOS_REFUSED", message, subject=name, field=f"processes.{name}.start")
 
     def kill(self) -> None:
         """As a crash ends it."""

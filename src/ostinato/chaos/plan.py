@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ostinato.chaos.ballast import free_bytes
+from ostinato.chaos.ballast import free_bytes, shown_size
 from ostinato.chaos.commands import shown_command
 from ostinato.chaos.own_process import OwnProcess
 from ostinato.chaos.scenario import Scenario
 from ostinato.chaos.targets import Target, find_target
 from ostinato.core.instants import format_duration
-from ostinato.core.sizes import format_size
 from ostinato.core.url_text import shown_url
 from ostinato.errors import UserError
 
@@ -89,8 +88,8 @@ def _disk_words(name: str, scenario: Scenario) -> str:
     now_bytes = free_bytes(folder)
     taken_bytes = max(0, now_bytes - disk.leave_free_bytes)
     return (
-        f"{folder}: {format_size(now_bytes)} free, of which {format_size(taken_bytes)} would be taken "
-        f"and {format_size(disk.leave_free_bytes)} left"
+        f"{folder}: {shown_size(now_bytes)} free, of which {shown_size(taken_bytes)} would be taken "
+        f"and {shown_size(disk.leave_free_bytes)} left"
     )
 
 

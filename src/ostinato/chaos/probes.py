@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Self
-
-import httpx
+from typing import TYPE_CHECKING, Self
 
 from ostinato.clock import Clock
 from ostinato.core.instants import MILLISECOND
 from ostinato.settings_readers import Address, read_address
 
+if TYPE_CHECKING:
+    import httpx
+
+_SCHEMES = ("http://", "https://")
 _ANSWER_S = 2.0
 _LOOK_US = 50 * MILLISECOND
 _WATCH_US = 200 * MILLISECOND
@@ -24,10 +26,8 @@ class Probes:
     def __init__(self, probes: Mapping[str, str], *, clock: Clock) -> None:
         self._probes = dict(probes)
         self._clock = clock
-        # No connection is kept: one to a server that is gone would tell of its end, not of the new one.
-        self._client = httpx.AsyncClient(
-            timeout=_ANSWER_S, trust_env=False, limits=httpx.Limits(max_keepalive_connections=0)
-        )
+        is_http = any(probe.startswith(_SCHEMES) for probe in probes.values())
+        self._client = _client() if is_http else None
         self.away_us = dict.fromkeys(probes, 0)
 
     async def __aenter__(self) -> Self:
@@ -36,7 +36,8 @@ class Probes:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        await self._client.aclose()
+        if self._client is not None:
+            await self._client.aclose()
 
     async def silent(self) -> dict[str, str]:
         """Those that do not answer now, and why; asked all at once."""
@@ -65,13 +66,28 @@ class Probes:
 
     async def _ask(self, probe: str) -> str:
         """Why it does not answer; empty if it does."""
-        try:
-            if not probe.startswith(("http://", "https://")):
-                return await _connect(read_address(probe))
-            answer = await self._client.get(probe)
-        except httpx.HTTPError as error:
-            return f"{type(error).__name__} {error}".strip()
-        return "" if answer.is_success else f"answers {answer.status_code}"
+        if self._client is not None and probe.startswith(_SCHEMES):
+            return await _get(self._client, probe)
+        return await _connect(read_address(probe))
+
+
+def _client() -> httpx.AsyncClient:
+    import httpx
+
+    # No connection is kept: one to a server that is gone would tell of its end, not of the new one.
+    return httpx.AsyncClient(
+        timeout=_ANSWER_S, trust_env=False, limits=httpx.Limits(max_keepalive_connections=0)
+    )
+
+
+async def _get(client: httpx.AsyncClient, url: str) -> str:
+    import httpx
+
+    try:
+        answer = await client.get(url)
+    except httpx.HTTPError as error:
+        return f"{type(error).__name__} {error}".strip()
+    return "" if answer.is_success else f"answers {answer.status_code}"
 
 
 async def _connect(address: Address) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from random import Random
+from typing import TYPE_CHECKING
 
 from ostinato.chaos.faults import FaultFailed, Scene, break_and_restore, until_back
 from ostinato.chaos.interruption import Interruption
@@ -12,12 +13,14 @@ from ostinato.chaos.ledger import Ledger
 from ostinato.chaos.probes import Probes
 from ostinato.chaos.report import FaultReport, Report
 from ostinato.chaos.scenario import Scenario
-from ostinato.chaos.verdict import Violation, judge_witness, judge_workload, workload_report
+from ostinato.chaos.verdict import Outcome, Violation, judge_witness, judge_workload, workload_report
 from ostinato.chaos.witness import read_executions
-from ostinato.chaos.workload import Outcome, Submitter
 from ostinato.clock import Clock
 from ostinato.core.instants import format_duration
 from ostinato.errors import UserError
+
+if TYPE_CHECKING:
+    from ostinato.chaos.workload import Submitter
 
 #: Told of what happens while it does.
 Tell = Callable[[str], None]
@@ -65,15 +68,22 @@ class Run:
         self._scene.open()
         async with Probes(self._scenario.probes, clock=self._clock) as probes:
             await self._require_health(probes)
-            submitter = None
-            if self._scenario.workload is not None:
-                submitter = Submitter(self._scenario.workload, clock=self._clock, rng=self._rng)
+            submitter = self._submitter()
             try:
                 await self._run_well(probes, submitter)
             finally:
                 self._report.away_us = probes.away_us
                 if submitter is not None:
                     await submitter.close()
+
+    def _submitter(self) -> Submitter | None:
+        workload = self._scenario.workload
+        if workload is None:
+            return None
+        # Not at the top: it brings the whole SDK, which most scenarios do without.
+        from ostinato.chaos.workload import Submitter
+
+        return Submitter(workload, clock=self._clock, rng=self._rng)
 
     async def _run_well(self, probes: Probes, submitter: Submitter | None) -> None:
         if submitter is not None:

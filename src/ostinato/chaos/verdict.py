@@ -4,15 +4,25 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from ostinato.chaos.scenario import Workload
 from ostinato.chaos.witness import Execution, overlaps
-from ostinato.chaos.workload import Outcome
-from ostinato.control.explain import AttemptStory, Story
 from ostinato.core.instants import SECOND, format_duration
 from ostinato.core.states import TERMINAL_STATES, State
+
+if TYPE_CHECKING:
+    from ostinato.control.explain import AttemptStory, Story
+
+
+class Outcome(NamedTuple):
+    """What became of one accepted submission; `story` is None if nobody knows an instance of that id."""
+
+    instance_id: str
+    state: State | None
+    story: Story | None
 
 
 class Violation(msgspec.Struct, frozen=True):

@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 import msgspec
 
 from ostinato.chaos.scenario import Workload
+from ostinato.chaos.verdict import Outcome
 from ostinato.clock import Clock
-from ostinato.control.explain import Story
 from ostinato.core.ids import new_id
 from ostinato.core.instants import MILLISECOND, SECOND
-from ostinato.core.states import TERMINAL_STATES, State
+from ostinato.core.states import TERMINAL_STATES
 from ostinato.errors import OstinatoError, UnavailableError, UserError
 from ostinato.sdk.app import App
 from ostinato.sdk.handle import Handle
@@ -27,14 +27,6 @@ _PAUSE_US = 200 * MILLISECOND
 _LOOK_US = 500 * MILLISECOND
 #: Questions under way at a time.
 _ASKED_COUNT = 8
-
-
-class Outcome(msgspec.Struct, frozen=True):
-    """What became of one accepted submission; `story` is None if nobody knows an instance of that id."""
-
-    instance_id: str
-    state: State | None
-    story: Story | None
 
 
 class Submitter:
