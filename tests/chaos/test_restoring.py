@@ -50,6 +50,23 @@ def test_what_is_not_as_the_scenario_says_is_refused_before_anything_is_broken(
     assert victim.is_living
 
 
+@pytest.mark.parametrize(
+    ("section", "field"),
+    [
+        ({"disks": {"data": {"folder": "missing", "leave_free": 0}}}, "disks.data.folder"),
+        ({"witness": "missing"}, "witness"),
+        ({"processes": {"own": {"start": "missing-program --now"}}}, "processes.own.start"),
+    ],
+    ids=["disk", "witness", "program"],
+)
+def test_a_folder_or_program_that_is_missing_is_refused(
+    section: dict[str, object], field: str, chaos: Chaos
+) -> None:
+    refused = chaos.run({**section, "steps": []}, "--yes-break-things")
+    assert refused.returncode == 2
+    assert f"CHAOS_REFUSED: {field}: there is no " in refused.stderr
+
+
 def test_a_cluster_that_is_not_well_before_is_not_broken(chaos: Chaos, make_victim: MakeVictim) -> None:
     victim = make_victim()
     with socket.socket() as silent:

@@ -57,6 +57,8 @@ class Interruption:
             # What was started with nohup goes on.
             if signal.getsignal(number) is not signal.SIG_IGN:
                 self._before[number] = signal.signal(number, self._take)
+        # Stopped by Ctrl-Z, it would restore nothing. No SIG_IGN: what it starts would inherit that.
+        self._before[signal.SIGTSTP] = signal.signal(signal.SIGTSTP, _pass_over)
         return self
 
     def __exit__(
@@ -64,3 +66,7 @@ class Interruption:
     ) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
+
+
+def _pass_over(number: int, frame: FrameType | None) -> None:
+    """A signal that changes nothing."""

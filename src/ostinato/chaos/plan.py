@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from ostinato.chaos.ballast import free_bytes, shown_size
@@ -18,15 +19,20 @@ from ostinato.errors import UserError
 def check_targets(scenario: Scenario) -> dict[str, Target]:
     """The processes that run already, each found and verified. Raises ``CHAOS_REFUSED``."""
     for name, disk in scenario.disks.items():
-        folder = scenario.path(disk.folder)
-        if not folder.is_dir():
-            message = f"there is no folder {folder}"
-            raise UserError("CHAOS_REFUSED", message, subject=name, field=f"disks.{name}.folder")
+        _require_folder(scenario.path(disk.folder), field=f"disks.{name}.folder")
+    if scenario.witness:
+        _require_folder(scenario.path(scenario.witness), field="witness")
     return {
         name: find_target(process, scenario)
         for name, process in scenario.processes.items()
         if not process.start
     }
+
+
+def _require_folder(folder: Path, *, field: str) -> None:
+    if not folder.is_dir():
+        hint = "make it, or correct the path; relative ones begin at the scenario's folder"
+        raise UserError("CHAOS_REFUSED", f"there is no folder {folder}", field=field, hint=hint)
 
 
 def plan_lines(scenario: Scenario) -> Iterator[str]:

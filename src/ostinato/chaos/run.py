@@ -14,7 +14,7 @@ from ostinato.chaos.probes import Probes
 from ostinato.chaos.report import FaultReport, Report
 from ostinato.chaos.scenario import Scenario
 from ostinato.chaos.verdict import Outcome, Violation, judge_witness, judge_workload, workload_report
-from ostinato.chaos.witness import read_executions
+from ostinato.chaos.witness import now_ns, read_executions
 from ostinato.clock import Clock
 from ostinato.core.instants import format_duration
 from ostinato.errors import UserError
@@ -62,6 +62,7 @@ class Run:
         self._ledger = ledger
         self._scene = Scene(scenario, ledger=ledger, clock=clock)
         self._began_boot_us = 0
+        self._began_ns = now_ns()
 
     async def run(self) -> None:
         """The whole run but for what the ledger restores at the end."""
@@ -165,6 +166,8 @@ class Run:
         if submitter is not None and workload is not None:
             self._tell(f"waiting until {submitter.accepted_count} instances have ended")
             outcomes = await submitter.outcomes(workload.settle_us)
+            if submitter.refusal:
+                self._violated("accepted", f"submissions were refused: {submitter.refusal}")
             self._report.workload = workload_report(
                 outcomes, unanswered=submitter.unanswered, repeated=submitter.repeated
             )
@@ -174,7 +177,7 @@ class Run:
             )
         if self._scenario.witness:
             folder = self._scenario.path(self._scenario.witness)
-            executions = await asyncio.to_thread(read_executions, folder)
+            executions = await asyncio.to_thread(read_executions, folder, since_ns=self._began_ns)
             self._report.executions = sum(map(len, executions.values()))
             self._report.violations += judge_witness(executions, outcomes=outcomes)
 

@@ -18,18 +18,23 @@ if TYPE_CHECKING:
 
 
 class Outcome(NamedTuple):
-    """What became of one accepted submission; `story` is None if nobody knows an instance of that id."""
+    """What became of one accepted submission.
+
+    `story` is None if there is no instance of that id or, then `error` says why, if nobody could be asked.
+    """
 
     instance_id: str
     state: State | None
     story: Story | None
+    error: str = ""
 
 
 class Violation(msgspec.Struct, frozen=True):
     """Something that should hold and did not.
 
     `rule` is an invariant (``I1`` single execution, ``I2`` nothing lost, ``I3`` bounded attempts, ``I6``
-    results count once, ``I9`` nothing hangs), or ``success``, ``recovery``, ``restored``, ``carried out``.
+    results count once, ``I9`` nothing hangs), or one of ``success``, ``accepted``, ``recovery``, ``restored``,
+    ``carried out``.
     """
 
     rule: str
@@ -76,7 +81,8 @@ def judge_workload(
     for outcome in outcomes:
         story = outcome.story
         if story is None:
-            yield Violation("I2", f"{outcome.instance_id}: accepted, and there is no such instance")
+            why = f"nobody could be asked: {outcome.error}" if outcome.error else "there is no such instance"
+            yield Violation("I2", f"{outcome.instance_id}: accepted, and {why}")
             continue
         yield from _state_of(story, workload)
         yield from _attempts_of(story)

@@ -19,8 +19,6 @@ from ostinato.clock import SystemClock
 
 #: Without an offset: the clock that all processes of the machine share.
 _clock = SystemClock(offset_us=0)
-#: By process and folder, so that a forked child makes its own.
-_files: dict[tuple[int, str], int] = {}
 
 
 class Execution(NamedTuple):
@@ -32,17 +30,29 @@ class Execution(NamedTuple):
     has_ended: bool
 
 
+def now_ns() -> int:
+    """Now, on the clock of the lines."""
+    return _clock.boot_us() * 1000
+
+
 def note(word: str, *, folder: str | Path, of: str, attempt: int) -> None:
-    """Write one line about an attempt that this process executes, into a file that is this process's own."""
-    place = (os.getpid(), str(folder))
-    if place not in _files:
-        path = Path(folder) / f"{place[0]}-{_clock.boot_us()}"
-        _files[place] = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    os.write(_files[place], f"{word} {of} {attempt} {_clock.boot_us() * 1000}\n".encode())
+    """Write one line about an attempt that this process executes, into a file of this process.
+
+    A pid that comes back goes on with the file of the one before it.
+    """
+    path = Path(folder) / str(os.getpid())
+    number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        os.write(number, f"{word} {of} {attempt} {now_ns()}\n".encode())
+    finally:
+        os.close(number)
 
 
-def read_executions(folder: Path) -> dict[str, list[Execution]]:
-    """By id, in order of their starts; a line that is no such line is left out."""
+def read_executions(folder: Path, *, since_ns: int = 0) -> dict[str, list[Execution]]:
+    """By id, in order of their starts; those that began before `since_ns` are left out.
+
+    So is a line that is no such line, as one that a full disk has cut.
+    """
     found: dict[tuple[str, int], list[tuple[str, int]]] = defaultdict(list)
     for path in folder.iterdir():
         for word, of, attempt, at_ns in _lines(path):
@@ -50,6 +60,8 @@ def read_executions(folder: Path) -> dict[str, list[Execution]]:
     executions: dict[str, list[Execution]] = defaultdict(list)
     for (of, attempt), lines in found.items():
         times = [at_ns for _, at_ns in lines]
+        if min(times) < since_ns:
+            continue
         ended = any(word == "end" for word, _ in lines)
         executions[of].append(Execution(attempt, min(times), max(times), ended))
     for each in executions.values():

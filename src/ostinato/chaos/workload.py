@@ -15,7 +15,7 @@ from ostinato.clock import Clock
 from ostinato.core.ids import new_id
 from ostinato.core.instants import MILLISECOND, SECOND
 from ostinato.core.states import TERMINAL_STATES
-from ostinato.errors import OstinatoError, UnavailableError, UserError
+from ostinato.errors import OstinatoError, UnavailableError
 from ostinato.sdk.app import App
 from ostinato.sdk.handle import Handle
 from ostinato.sdk.submission import Submission
@@ -45,6 +45,8 @@ class Submitter:
         self._handles: list[Handle[Any]] = []
         self._ending = asyncio.Event()
         self.unanswered = 0
+        #: Why submissions were refused in the midst of the run, which ended them; empty: they were not.
+        self.refusal = ""
         #: How often a call had no answer and was repeated.
         self.repeated = 0
 
@@ -114,6 +116,11 @@ class Submitter:
                     return
                 self.repeated += 1
                 await self._pause()
+            except OstinatoError as error:
+                # No submission of the same is better, and what it says is a finding.
+                self.refusal = str(error)
+                self._ending.set()
+                return
             else:
                 return
 
@@ -128,16 +135,15 @@ class Submitter:
         """Whether nothing more will happen to it, also because there is none; False while nobody answers."""
         try:
             return await handle.status_async() in TERMINAL_STATES
-        except UnavailableError:
-            return False
-        except UserError:
-            return True
+        except OstinatoError as error:
+            return error.code == "INSTANCE_NOT_FOUND"
 
     async def _outcome(self, handle: Handle[Any]) -> Outcome:
         try:
             story = await handle.story_async()
-        except UserError:
-            return Outcome(handle.id, None, None)
+        except OstinatoError as error:
+            is_missing = error.code == "INSTANCE_NOT_FOUND"
+            return Outcome(handle.id, None, None, error="" if is_missing else str(error))
         return Outcome(handle.id, story.state, story)
 
     async def _each(

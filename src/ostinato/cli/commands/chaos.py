@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from random import SystemRandom
 from typing import TYPE_CHECKING, Annotated
@@ -76,7 +77,12 @@ def _run(scenario: Scenario, *, name: str, in_json: bool) -> None:
     from ostinato.clock import SystemClock
     from ostinato.errors import EXIT_FAILED, EXIT_INTERRUPTED
 
-    report = run_scenario(scenario, name=name, clock=SystemClock(), rng=SystemRandom(), tell=note)
+    def tell(text: str) -> None:
+        # A terminal that is gone does not end the run.
+        with suppress(OSError):
+            note(text)
+
+    report = run_scenario(scenario, name=name, clock=SystemClock(), rng=SystemRandom(), tell=tell)
     if in_json:
         print_json(report_json(report))
     else:
