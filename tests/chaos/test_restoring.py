@@ -134,6 +134,8 @@ def test_when_chaos_itself_is_killed_a_paused_process_goes_on_and_an_undo_is_run
     process.kill()
     until(lambda: not victim.is_stopped)
     until((chaos.folder / "undone").exists)
+    assert process.wait(10) == -signal.SIGKILL
+    assert victim.is_living
 
 
 def test_an_undo_is_run_after_its_time_at_the_end_and_on_the_way_out_once(chaos: Chaos) -> None:
@@ -205,7 +207,7 @@ def test_a_killed_process_is_started_again_and_its_successor_is_waited_for(
                 "again_after": "100ms",
             }
         },
-        "steps": [{"kill": "node-a", "at": "0s", "every": "3s", "times": 2}],
+        "steps": [{"kill": "node-a", "at": "0s", "every": "4s", "times": 2}],
     }
     report = chaos.report(scenario)
     first, second = report["faults"]
@@ -278,6 +280,23 @@ def test_processes_of_the_scenario_end_with_it_also_when_chaos_is_killed(
         process.send_signal(number)
         process.communicate(timeout=30)
         until(lambda own=own: not is_living(own))
+        assert process.returncode == (130 if number is signal.SIGTERM else -number)
+
+
+def test_a_process_of_the_scenario_that_ends_by_itself_is_told_with_its_log(chaos: Chaos) -> None:
+    scenario = {
+        "processes": {"node-a": {"start": ["/bin/sh", "-c", "echo no; exit 3"]}},
+        "probes": {"node-a": "127.0.0.1:1"},
+        "steps": [],
+        "recover_within": "1s",
+    }
+    refused = chaos.run(scenario, "--yes-break-things")
+    assert refused.returncode == 2
+    log = chaos.folder / "node-a.log"
+    assert f"CHAOS_REFUSED: processes.node-a: has ended by itself, before anything is broken ({log}" in (
+        refused.stderr
+    )
+    assert log.read_text() == "no\n"
 
 
 def test_a_port_that_is_taken_is_told_and_nothing_is_broken(chaos: Chaos, make_victim: MakeVictim) -> None:

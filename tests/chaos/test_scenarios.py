@@ -110,7 +110,7 @@ processes:
   node-d: {start: ostinato worker, command: worker}
 proxies:
   database: {listen: 0.0.0.0:15432, target: 127.0.0.1:0}
-probes: {node-a: somewhere}
+probes: {node-a: somewhere, node-b: "http://:8640"}
 steps:
   - {kill: node-a, at: 10}
   - {pause: node-a, at: 10s}
@@ -127,6 +127,7 @@ workload: {url: x, task: t, rate: 0}
         "this address has neither TLS nor tokens",
         "chaos.yaml:8:37: proxies.database.target: nobody can connect to 127.0.0.1:0",
         "chaos.yaml:9:10: probes.node-a: 'somewhere' is not an address",
+        "chaos.yaml:9:29: probes.node-b: 'http://:8640' is no address",
         "chaos.yaml:11:20: steps[0].at: 10 has no unit",
         "chaos.yaml:12:5: steps[1].for: is missing",
         "chaos.yaml:13:5: steps[2]: says cut and delay",
@@ -185,6 +186,11 @@ def test_a_repeated_step_says_how_often_and_a_fault_of_a_command_how_it_is_undon
 )
 def test_what_is_no_scenario_is_refused(text: str, told: str) -> None:
     assert told in faults(text)[0]
+
+
+def test_a_workload_names_an_api_or_a_database() -> None:
+    text = scenario_with(steps=[], workload={"url": "redis://cache", "task": "t", "rate": 1})
+    assert faults(text)[0].startswith("chaos.yaml:4:3: workload.url: the URL is neither an HTTP address nor")
 
 
 def test_a_file_holds_one_scenario() -> None:

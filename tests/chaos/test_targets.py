@@ -47,6 +47,13 @@ def test_a_process_is_found_by_pid_start_pidfile_and_command_line(
     assert len(set(found)) == 1
 
 
+def test_a_process_that_is_just_being_started_is_found(make_victim: MakeVictim, tmp_path: Path) -> None:
+    """In the midst of its exec a process has no command line."""
+    for _ in range(20):
+        victim = make_victim(words=["/bin/sleep", "600"])
+        assert find(tmp_path, pid=victim.pid, command="sleep 600").pid == victim.pid
+
+
 def test_process_1_chaos_itself_and_its_ancestors_are_refused(tmp_path: Path) -> None:
     assert "process 1" in refusal(tmp_path, pid=1, command="")
     assert "is chaos itself" in refusal(tmp_path, pid=os.getpid(), command="")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 from ostinato.core.sizes import KIB, MIB
@@ -67,7 +68,8 @@ class Ballast:
         """Whether the disk had room for that; what is in the way of a reservation is written instead."""
         before_bytes = free_bytes(self._folder)
         try:
-            os.posix_fallocate(self._file, start_bytes, size_bytes)
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(self._file, start_bytes, size_bytes)
             if free_bytes(self._folder) < before_bytes:
                 return True
             noise = os.urandom(min(_NOISE_BYTES, size_bytes))
@@ -80,10 +82,11 @@ class Ballast:
 
 
 def _nameless(folder: Path) -> int:
-    try:
-        return os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    except OSError:
-        # Not every file system knows such files (NFS, some overlays).
-        number, name = tempfile.mkstemp(prefix=".ostinato-chaos-", dir=folder)
-        os.unlink(name)
-        return number
+    # Not every system and file system knows such files (NFS, some overlays).
+    nameless = getattr(os, "O_TMPFILE", None)
+    if nameless is not None:
+        with suppress(OSError):
+            return os.open(folder, nameless | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    number, name = tempfile.mkstemp(prefix=".ostinato-chaos-", dir=folder)
+    os.unlink(name)
+    return number

@@ -87,6 +87,14 @@ class Scene:
 
         own.start(hold)
 
+    def require_own(self) -> None:
+        """Raise ``CHAOS_REFUSED`` if a process of the scenario's own has ended by itself."""
+        for name, own in self.own.items():
+            if not own.is_running:
+                message = "has ended by itself, before anything is broken"
+                hint = f"{own.log} says why"
+                raise UserError("CHAOS_REFUSED", message, subject=name, field=f"processes.{name}", hint=hint)
+
     async def sleep(self, duration_us: int) -> None:
         await self.clock.sleep_until_us(self.clock.boot_us() + duration_us)
 
@@ -120,7 +128,7 @@ async def break_and_restore(step: Step, scene: Scene) -> Done:
         raise FaultFailed(str(error)) from None
 
 
-async def until_back(killed: Target, step: Step, scene: Scene, *, limit_us: int) -> bool:
+async def until_back(killed: Target, step: Step, *, scene: Scene, limit_us: int) -> bool:
     """Whether a killed process has a successor within the limit, where the scenario says how to find it."""
     process = scene.scenario.processes[step.target]
     if not (process.pidfile or process.command_line):

@@ -34,10 +34,6 @@ class Keeper:
             start_new_session=True,
         )
 
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
     def hold(self, number: int, what: dict[str, Any]) -> None:
         """Have it restored if chaos ends before `let_go`. Raises ``BrokenPipeError`` without a keeper."""
         self._tell({"id": number, "hold": what})

@@ -56,11 +56,6 @@ class Ledger:
         self._numbers = itertools.count(1)
         self._keeper = Keeper()
 
-    @property
-    def keeper_pid(self) -> int:
-        """Pid of the process that restores when this one is killed."""
-        return self._keeper.pid
-
     def hold(
         self,
         what: str,

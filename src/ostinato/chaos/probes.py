@@ -85,7 +85,7 @@ async def _get(client: httpx.AsyncClient, url: str) -> str:
 
     try:
         answer = await client.get(url)
-    except httpx.HTTPError as error:
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
         return f"{type(error).__name__} {error}".strip()
     return "" if answer.is_success else f"answers {answer.status_code}"
 

@@ -112,6 +112,7 @@ class Run:
     async def _require_health(self, probes: Probes) -> None:
         """What is not well before cannot be said to be broken by anything."""
         silent = await probes.until_all_answer(self._scenario.recover_within_us)
+        self._scene.require_own()
         for name, why in silent.items():
             limit = format_duration(self._scenario.recover_within_us)
             raise UserError(
@@ -150,7 +151,9 @@ class Run:
         fault.detail = done.detail
         ended_boot_us = self._clock.boot_us()
         limit_us = self._scenario.recover_within_us
-        is_back = done.killed is None or await until_back(done.killed, step, self._scene, limit_us=limit_us)
+        is_back = done.killed is None or await until_back(
+            done.killed, step, scene=self._scene, limit_us=limit_us
+        )
         silent = await probes.until_all_answer(ended_boot_us + limit_us - self._clock.boot_us())
         if is_back and not silent:
             fault.recovered_after_us = self._clock.boot_us() - ended_boot_us

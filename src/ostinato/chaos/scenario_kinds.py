@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -98,6 +99,9 @@ class ProbeKind:
         text: str = Text().read(value, field, reading=reading)
         if not text.startswith(("http://", "https://")):
             AddressKind(read_address).read(text, field, reading=reading)
+        elif not _names_a_host(text):
+            hint = "write it as http://127.0.0.1:8640/readyz"
+            raise UserError("INVALID_VALUE", f"{shown(text)} is no address", field=field, hint=hint)
         return text
 
     def write(self, value: Any) -> Any:
@@ -105,6 +109,14 @@ class ProbeKind:
 
     def schema(self) -> dict[str, Any]:
         return {"type": "string", "pattern": "^(?:https?://.+|.+:[0-9]{1,5})$"}
+
+
+def _names_a_host(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False  # a port that is none, or half a bracket
 
 
 class ProbeMap:

@@ -18,6 +18,7 @@ from ostinato.control.document.yaml_text import read_roots
 from ostinato.control.names import did_you_mean
 from ostinato.core.instants import format_duration
 from ostinato.errors import UserError
+from ostinato.sdk.gateway.address import said_url
 
 _HINT = "write version: 1, what may be touched (processes:, proxies:, disks:, commands:), and steps:"
 #: Which section a step's target is of.
@@ -64,6 +65,7 @@ def _read_root(root: Node) -> Scenario:
     members.pop("version")
     _check_processes(members.get("processes"), reading)
     _check_steps(members, reading)
+    _check_workload(members.get("workload"), reading)
     if reading.faults:
         raise InvalidDocument(reading.faults)
     steps = [msgspec.structs.replace(step, index=index) for index, step in enumerate(members.pop("steps"))]
@@ -114,6 +116,15 @@ def _refuse_beside(field: str, way: str, reading: Reading) -> None:
     reading.refuse(
         UserError("INVALID_VALUE", f"means nothing beside {way}", field=field, hint="leave it out")
     )
+
+
+def _check_workload(workload: Any, reading: Reading) -> None:
+    if workload in (None, FAULTY):
+        return
+    try:
+        said_url(workload.url)
+    except UserError as fault:
+        reading.refuse(UserError("INVALID_VALUE", fault.message, field="workload.url", hint=fault.hint))
 
 
 def _check_steps(members: Mapping[str, Any], reading: Reading) -> None:

@@ -24,6 +24,9 @@ _PROC = Path("/proc")
 _STARTED_SLACK_US = 2 * SECOND
 _PIDFILE_BYTES_MAX = 1_000
 _INIT_PID = 1
+#: Threads of the kernel never have a command line.
+_EXEC_LOOKS_MAX = 20
+_EXEC_LOOK_MS = 10
 
 
 class Target(NamedTuple):
@@ -56,7 +59,7 @@ def find_target(process: Process, scenario: Scenario) -> Target:
     else:
         pid = process.pid if process.pid is not None else _pid_of_file(process, scenario)
     _refuse_protected(process, pid)
-    target = _target_of(pid)
+    target = _after_exec(pid)
     if target is None:
         _refuse(process, f"there is no process {pid}", hint="look whether it runs: ps -p PID")
     _refuse_others(process, pid)
@@ -168,6 +171,17 @@ def _refuse_others(process: Process, pid: int) -> None:
         _refuse(process, message, hint="run chaos as the user that the process runs as")
     if status.get("Tgid", "").strip() != str(pid):
         _refuse(process, f"{pid} is a thread, not a process")
+
+
+def _after_exec(pid: int) -> Target | None:
+    """As `_target_of`; one that is being started has no command line for a moment, which is waited for."""
+    target = _target_of(pid)
+    for _ in range(_EXEC_LOOKS_MAX):
+        if target is None or target.command_line:
+            break
+        select.poll().poll(_EXEC_LOOK_MS)
+        target = _target_of(pid)
+    return target
 
 
 def _target_of(pid: int) -> Target | None:

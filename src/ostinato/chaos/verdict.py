@@ -33,8 +33,8 @@ class Violation(msgspec.Struct, frozen=True):
     """Something that should hold and did not.
 
     `rule` is an invariant (``I1`` single execution, ``I2`` nothing lost, ``I3`` bounded attempts, ``I6``
-    results count once, ``I9`` nothing hangs), or one of ``success``, ``accepted``, ``recovery``, ``restored``,
-    ``carried out``.
+    results count once, ``I9`` nothing hangs), or one of ``success``, ``accepted``, ``recovery``,
+    ``restored``, ``carried out``.
     """
 
     rule: str
