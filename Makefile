@@ -38,7 +38,7 @@ demo: $(STAMP) ## Run a night of real work that fails, is retried and ends (unde
 PART_1 := $(wildcard tests/cli/test_[a-d]*.py) tests/sdk
 PART_2 := $(filter-out $(PART_1),$(wildcard tests/cli/test_*.py)) tests/api tests/surfaces
 # The soak and its like wait for leases and drains.
-SOAKS  := tests/processes/test_soak.py tests/processes/test_frozen_owner.py tests/processes/test_rolling_workers.py
+SOAKS  := tests/processes/test_soak.py tests/processes/test_frozen_owner.py tests/processes/test_rolling_workers.py tests/processes/test_chaos.py
 PART_3 := tests/contract tests/store $(SOAKS)
 ALONE  := tests/worker tests/processes
 REST   := $(filter-out tests/cli tests/sdk tests/api tests/surfaces tests/contract tests/store $(ALONE),$(patsubst %/,%,$(wildcard tests/*/)))

@@ -1,19 +1,22 @@
-"""Writes docs/tasks.schema.json: ``python tools/generate_json_schema.py``."""
+"""Writes docs/tasks.schema.json and docs/chaos.schema.json: ``python tools/generate_json_schema.py``."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
+from ostinato.chaos.scenario_text import scenario_schema
 from ostinato.control.document.json_schema import json_schema
 
-FILE = Path(__file__).parents[1] / "docs" / "tasks.schema.json"
+DOCS = Path(__file__).parents[1] / "docs"
 
 
-def rendered() -> str:
-    """The file as it should be."""
-    return json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"
+def rendered(schema: dict[str, Any] | None = None) -> str:
+    """A file as it should be; that of tasks unless another schema is given."""
+    return json.dumps(json_schema() if schema is None else schema, indent=2, ensure_ascii=False) + "\n"
 
 
 if __name__ == "__main__":
-    FILE.write_text(rendered(), encoding="utf-8")
+    (DOCS / "tasks.schema.json").write_text(rendered(), encoding="utf-8")
+    (DOCS / "chaos.schema.json").write_text(rendered(scenario_schema()), encoding="utf-8")

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
+
+from ostinato.chaos import witness
+from ostinato.chaos.witness import Execution
 
 #: Of the policy in ``witness_app``.
 MAX_RETRY = 5
 MAX_LOST = 50
-
-
-class Execution(NamedTuple):
-    """What one attempt wrote, on the clock of the machine."""
-
-    attempt: int
-    began_ns: int
-    last_ns: int
-    has_ended: bool
 
 
 class Row(NamedTuple):
@@ -48,25 +41,7 @@ class Verdict(NamedTuple):
 
 def read_executions(folder: Path) -> dict[int, list[Execution]]:
     """By number, in order of their starts; a line that a kill has cut is left out."""
-    found: dict[tuple[int, int], list[tuple[str, int]]] = defaultdict(list)
-    for path in folder.iterdir():
-        for word, number, attempt, at_ns in _lines(path):
-            found[number, attempt].append((word, at_ns))
-    executions: dict[int, list[Execution]] = defaultdict(list)
-    for (number, attempt), lines in found.items():
-        times = [at_ns for _, at_ns in lines]
-        ended = any(word == "end" for word, _ in lines)
-        executions[number].append(Execution(attempt, min(times), max(times), ended))
-    for each in executions.values():
-        each.sort(key=lambda execution: execution.began_ns)
-    return executions
-
-
-def _lines(path: Path) -> Iterator[tuple[str, int, int, int]]:
-    for line in path.read_text("utf-8").splitlines():
-        parts = line.split(" ")
-        if len(parts) == 4 and all(part.isdecimal() for part in parts[1:]):
-            yield parts[0], int(parts[1]), int(parts[2]), int(parts[3])
+    return {int(number): ran for number, ran in witness.read_executions(folder).items()}
 
 
 def read_accepted(path: Path) -> dict[int, str]:
@@ -117,12 +92,6 @@ def judge(
         repeated_count += ended_count > needed
         if row.attempt > MAX_RETRY + MAX_LOST + 2:
             beyond.append(f"{number}: {row.attempt} attempts")
-    overlaps = [
-        f"{number}: attempt {one.attempt} until {one.last_ns}, attempt {other.attempt} from {other.began_ns}"
-        for number, ran in executions.items()
-        for place, one in enumerate(ran)
-        for other in ran[place + 1 :]
-        if other.began_ns < one.last_ns
-    ]
+    overlaps = witness.overlaps({str(number): ran for number, ran in executions.items()})
     count = sum(len(ran) for ran in executions.values())
     return Verdict(lost, overlaps, beyond, repeated_count, count, len(accepted))

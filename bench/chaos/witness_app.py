@@ -5,25 +5,18 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from pathlib import Path
 
 from ostinato import App, Context, Retry
+from ostinato.chaos.witness import note
 
 app = App("soak")
 
-_FOLDER = Path(os.environ["SOAK_WITNESS"])
+_FOLDER = os.environ["SOAK_WITNESS"]
 _TICK_S = 0.25
-_files: dict[int, int] = {}
 
 
 def _write(word: str, number: int, attempt: int) -> None:
-    """One line, by one system call: lines of a killed process are whole or missing."""
-    pid = os.getpid()
-    if pid not in _files:
-        name = f"{pid}-{time.clock_gettime_ns(time.CLOCK_BOOTTIME)}"
-        _files[pid] = os.open(_FOLDER / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    at_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
-    os.write(_files[pid], f"{word} {number} {attempt} {at_ns}\n".encode())
+    note(word, folder=_FOLDER, of=str(number), attempt=attempt)
 
 
 _POLICY = Retry.exponential("200ms", max_interval="2s", max_retry=5, max_lost=50)

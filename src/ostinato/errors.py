@@ -96,6 +96,9 @@ CODES: dict[str, CodeEntry] = {
         EXIT_CONFLICT, "A database is not copied: instances run in it, or the other one is not empty."
     ),
     "PORT_IN_USE": CodeEntry(EXIT_CONFLICT, "The address to listen on is taken."),
+    "CHAOS_REFUSED": CodeEntry(
+        EXIT_BAD_INPUT, "What is to be broken is not what the scenario says it is, or must not be broken."
+    ),
     "RESULT_NOT_READY": CodeEntry(EXIT_FAILED, "The instance did not end within the time given."),
     "INSTANCE_FAILED": CodeEntry(EXIT_FAILED, "The instance ended without success, so it has no result."),
     "DATABASE_UNAVAILABLE": CodeEntry(

@@ -89,6 +89,12 @@ def _doctor() -> Callable[..., None]:
     return doctor.doctor
 
 
+def _chaos() -> Callable[..., None]:
+    from ostinato.cli.commands import chaos
+
+    return chaos.chaos
+
+
 def _cron() -> typer.Typer:
     from ostinato.cli.commands import cron
 
@@ -128,6 +134,7 @@ COMMANDS: dict[str, Lazy] = {
     "namespace": Lazy("Namespaces that have tasks: list.", _namespace),
     "db": Lazy("The database's schema: status, upgrade, downgrade; copy.", _db),
     "doctor": Lazy("Look for what is wrong on this machine, and say what to do.", _doctor),
+    "chaos": Lazy("Break your own cluster as a scenario says, and tell what was violated.", _chaos),
     "cron": Lazy("Try out cron expressions: next.", _cron),
     "completion": Lazy("Print the script that makes a shell complete commands and names.", _completion),
     "version": Lazy("Show the version of Ostinato and of Python.", _version),

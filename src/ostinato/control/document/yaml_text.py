@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import msgspec
 import yaml
@@ -16,6 +17,8 @@ from ostinato.control.document.yaml_scalars import Trap, read_plain
 from ostinato.core.failure.text import escape_unseen, has_unseen
 from ostinato.core.sizes import MIB, format_size
 from ostinato.errors import UserError, restated
+
+Read = TypeVar("Read")
 
 TEXT_BYTES_MAX = 10 * MIB
 
@@ -35,6 +38,18 @@ def read_yaml(text: str | bytes, *, name: str) -> list[Document]:
     ``BODY_TOO_LARGE`` beyond 10 MiB, else as ``read_document``; a task that stands in two of the documents is
     refused.
     """
+    hint = "write version: 1, and tasks: with a list of tasks"
+    documents = read_roots(text, lambda root: _read_root(root, name), name=name, hint=hint)
+    refuse_repeats(documents)
+    return documents
+
+
+def read_roots(text: str | bytes, read: Callable[[Node], Read], *, name: str, hint: str) -> list[Read]:
+    """What `read` makes of the root of each YAML document that is not empty.
+
+    `read` may raise ``InvalidDocument``; the faults are told with their places, as those of the text itself.
+    `hint` says what to write into a file that is empty.
+    """
     decoded = _decoded(text, name)
     found = Faults()
     roots = read_nodes(decoded, found)
@@ -43,19 +58,17 @@ def read_yaml(text: str | bytes, *, name: str) -> list[Document]:
         (number, root) for number, root in enumerate(roots) if root.kind != "scalar" or root.value is not None
     ]
     if not filled and not found:
-        hint = "write version: 1, and tasks: with a list of tasks"
         raise InvalidDocument([_fault("holds no document", name, (1, 1), hint=hint)])
-    documents: list[Document] = []
+    documents: list[Read] = []
     for number, root in filled:
         try:
-            documents.append(_read_root(root, name))
+            documents.append(read(root))
         except InvalidDocument as invalid:
             for fault in invalid.errors:
                 found.add(fault, position_of(root, fault.field), document=number)
     if found:
         faults = [restated(entry.fault, place=_place(name, entry.position)) for entry in found.in_order()]
         raise InvalidDocument(faults)
-    refuse_repeats(documents)
     return documents
 
 

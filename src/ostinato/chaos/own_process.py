@@ -1,0 +1,116 @@
+"""A process that chaos starts itself, starts again after a kill, and ends."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from ostinato.chaos.scenario import Command, Process, Scenario
+from ostinato.errors import UserError
+from ostinato.worker.process_tree import TreeProcess, start_ticks_of
+
+#: Of a clean end; a worker drains for 25 s.
+_END_S = 40.0
+#: A shell that becomes the process once it is told to; if nobody is left to tell it, it ends.
+_WAIT_THEN_BECOME = 'read -r _ && exec "$0" "$@" </dev/null'
+
+
+def own_words(command: Command) -> list[str]:
+    """A text is split as a shell does, but no shell runs it: that would be killed in place of the process.
+
+    Raises ``ValueError`` for quotes that do not close.
+    """
+    return shlex.split(command) if isinstance(command, str) else list(command)
+
+
+class OwnProcess:
+    """The process of a ``start`` entry: the newest one, after kills."""
+
+    def __init__(self, process: Process, scenario: Scenario) -> None:
+        """Nothing runs yet."""
+        self._process = process
+        self._folder = scenario.folder
+        #: What it writes is added there.
+        self.log = scenario.path(process.log or f"{process.name}.log")
+        self._running: subprocess.Popen[bytes] | None = None
+
+    @property
+    def identity(self) -> TreeProcess:
+        """The process that was started last."""
+        pid = self._started.pid
+        return TreeProcess(pid, start_ticks_of(pid))
+
+    @property
+    def is_running(self) -> bool:
+        return self._running is not None and self._running.poll() is None
+
+    def start(self, hold: Callable[[dict[str, Any]], None]) -> None:
+        """Start it, unless it runs. `hold` is told how the keeper ends it before it does anything.
+
+        Raises ``CHAOS_REFUSED`` if it cannot be started.
+        """
+        if self.is_running:
+            return
+        words = own_words(self._process.start)
+        environment = {**os.environ, **self._process.environment}
+        # A name without a slash is looked for on the path; a path begins at the folder.
+        if (
+            shutil.which(
+                str(self._folder / words[0]) if "/" in words[0] else words[0], path=environment.get("PATH")
+            )
+            is None
+        ):
+            self._refuse(f"there is no program {words[0]}")
+        try:
+            with self.log.open("ab") as log:
+                self._running = subprocess.Popen(
+                    ["/bin/sh", "-c", _WAIT_THEN_BECOME, *words],
+                    cwd=self._folder,
+                    env=environment,
+                    stdin=subprocess.PIPE,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    # A Ctrl-C at the terminal is meant for chaos, which then ends it.
+                    start_new_session=True,
+                )
+        except OSError as error:
+            self._refuse(f"cannot be started: {error.strerror}: {error.filename}")
+        identity = self.identity
+        hold({"signal": signal.SIGTERM, "pid": identity.pid, "start_ticks": identity.start_ticks})
+        stream = self._running.stdin
+        assert stream is not None, "it was opened with a pipe"
+        stream.write(b"\n")
+        stream.close()
+
+    def _refuse(self, message: str) -> NoReturn:
+        name = self._process.name
+        raise UserError("CHAOS_REFUSED", message, subject=name, field=f"processes.{name}.start")
+
+    def kill(self) -> None:
+        """As a crash ends it."""
+        self._started.kill()
+        self._started.wait()
+
+    def stop(self) -> None:
+        """End it cleanly; if it does not within its drain, by SIGKILL."""
+        running = self._running
+        if running is None or running.poll() is not None:
+            return
+        running.send_signal(signal.SIGTERM)
+        # Stopped, it would not hear of it.
+        running.send_signal(signal.SIGCONT)
+        try:
+            running.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            running.kill()
+            running.wait()
+
+    @property
+    def _started(self) -> subprocess.Popen[bytes]:
+        assert self._running is not None, f"{self._process.name} was never started"
+        return self._running
