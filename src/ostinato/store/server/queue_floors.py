@@ -35,8 +35,9 @@ from ostinato.store.batches import Submission
 #: queues that it must be something else that was slow.
 FAST_US = 10 * MILLISECOND
 LEFT_COUNT_MIN = 2_000
-#: After a full look there is none for so many times as long as it took.
+#: After a full look there is none for so many times as long as it took, and no longer than a poll may be.
 REST_FACTOR = 20
+REST_US_MAX = 5 * SECOND
 #: Floors stay this far from now: most transactions are committed sooner than this after their rows are due.
 MARGIN_US = SECOND
 #: Below every due time.
@@ -102,7 +103,7 @@ class QueueFloors:
             if self._left_count < LEFT_COUNT_MIN:
                 self._floors.clear()
                 return None
-            self._next_full_boot_us = boot_us + REST_FACTOR * took_us
+            self._next_full_boot_us = boot_us + min(REST_FACTOR * took_us, REST_US_MAX)
         if not look.is_outdated:
             latest_us = now_us - MARGIN_US
             for branch in empty:
