@@ -1,9 +1,9 @@
 """C119: beside a transaction that stands for long, dead rows cannot be cleared away, and nothing gets slower.
 
 What a claim costs is judged by the work that it makes, not by the time that it takes beside other work: rows
-that are looked at and pages that are read on PostgreSQL, which counts them for a statement; the server's time on a
-processor on MariaDB, which is one of the test's own. ``OSTINATO_CASES_FULL=1`` lets an hour's work go through
-beside it, at 500 instances a second.
+that are looked at and pages that are read on PostgreSQL, which counts them for a statement; the server's time
+on a processor on MariaDB, which is one of the test's own. ``OSTINATO_CASES_FULL=1`` lets an hour's work go
+through beside it, at 500 instances a second.
 """
 
 from __future__ import annotations
