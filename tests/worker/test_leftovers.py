@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 
 from ostinato.worker.executors.protocol import StopReason
-from tests.worker.python_worker import PythonWorker, python_worker, text_in
+from tests.worker.python_worker import PythonWorker, python_worker, text_in, until
 
 TASKS = """
 import multiprocessing
@@ -178,7 +178,8 @@ async def test_c125_a_function_whose_process_ends_by_itself_takes_with_it_what_i
 async def test_what_a_coroutine_hides_ends_with_the_loop_process(tmp_path: Path) -> None:
     async with python_worker(tmp_path, TASKS) as worker:
         _, child = await hidden_child(worker, "async_hide_a_child", tmp_path / "child")
-        assert psutil.Process(child).ppid() == worker.executor.loop_process_id
+        # The shell that hid it writes its note before it exits.
+        await until(lambda: psutil.Process(child).ppid() == worker.executor.loop_process_id)
     assert not lives(child)
 
 
