@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import shutil
@@ -28,6 +29,7 @@ from chaos.processes import Member, Node, Worker, environment_of, free_port  # n
 
 _EXAMPLE = _ROOT / "examples/chaos"
 _OSTINATO = [sys.executable, "-m", "ostinato.cli"]
+_LIMIT_S = 240
 _PROBE = {"task": "probe", "rate": 5, "runs_for": "5s", "worker_lease": "6s", "settle": "1m"}
 
 
@@ -35,6 +37,8 @@ _PROBE = {"task": "probe", "rate": 5, "runs_for": "5s", "worker_lease": "6s", "s
 def chaos(tmp_path: Path) -> Iterator[Chaos]:
     shutil.copy(_EXAMPLE / "jobs.py", tmp_path)
     (tmp_path / "witness").mkdir()
+    # Longer than a test may take where the machine is busy; the command has a limit of its own.
+    faulthandler.cancel_dump_traceback_later()
     made = Chaos(tmp_path)
     yield made
     made.end()
@@ -59,7 +63,7 @@ def test_a_cluster_on_sqlite_that_chaos_starts_survives_kills_a_pause_cuts_delay
             {"cut": "scheduler", "at": "5s", "for": "1s", "how": "silent"},
             {"kill": "scheduler", "at": "6s"},
         ]
-        report = chaos.report(scenario)
+        report = chaos.report(scenario, limit_s=_LIMIT_S)
     assert [fault["error"] for fault in report["faults"]] == [None] * 7
     assert all(fault["recovered_after"] for fault in report["faults"])
     workload = report["workload"]
@@ -180,7 +184,8 @@ def test_a_cluster_on_postgresql_that_runs_already_survives_kills_pauses_a_cut_a
                     ],
                     "workload": {**_PROBE, "url": database},
                     "witness": "witness",
-                }
+                },
+                limit_s=_LIMIT_S,
             )
     assert [fault["error"] for fault in report["faults"]] == [None] * 5
     assert report["faults"][0]["recovered_after"] is not None

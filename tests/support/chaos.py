@@ -16,7 +16,7 @@ import yaml
 from support.dev import clean_environment
 
 _NUMBERS = itertools.count(1)
-_PATIENCE_S = 30.0
+_PATIENCE_S = 60.0
 
 
 class Victim:
@@ -80,14 +80,16 @@ class Chaos:
         self._running.append(process)
         return process
 
-    def run(self, scenario: Mapping[str, Any], *options: str) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, scenario: Mapping[str, Any], *options: str, limit_s: float = 60
+    ) -> subprocess.CompletedProcess[str]:
         process = self.start(scenario, *options)
-        stdout, stderr = process.communicate(timeout=60)
+        stdout, stderr = process.communicate(timeout=limit_s)
         return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
 
-    def report(self, scenario: Mapping[str, Any], *, status: int = 0) -> Any:
+    def report(self, scenario: Mapping[str, Any], *, status: int = 0, limit_s: float = 60) -> Any:
         """What a run with consent tells as JSON, after it has ended with `status`."""
-        done = self.run(scenario, "--yes-break-things", "--json")
+        done = self.run(scenario, "--yes-break-things", "--json", limit_s=limit_s)
         assert done.returncode == status, done.stdout + done.stderr
         return json.loads(done.stdout)
 

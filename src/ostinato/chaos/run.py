@@ -16,8 +16,10 @@ from ostinato.chaos.scenario import Scenario
 from ostinato.chaos.verdict import Outcome, Violation, judge_witness, judge_workload, workload_report
 from ostinato.chaos.witness import now_ns, read_executions
 from ostinato.clock import Clock
-from ostinato.core.instants import format_duration
+from ostinato.core.instants import MILLISECOND, format_duration
 from ostinato.errors import UserError
+
+_LOOK_US = 50 * MILLISECOND
 
 if TYPE_CHECKING:
     from ostinato.chaos.workload import Submitter
@@ -111,17 +113,22 @@ class Run:
 
     async def _require_health(self, probes: Probes) -> None:
         """What is not well before cannot be said to be broken by anything."""
-        silent = await probes.until_all_answer(self._scenario.recover_within_us)
+        limit_us = self._scenario.recover_within_us
+        end_us = self._clock.boot_us() + limit_us
+        while silent := await probes.silent():
+            # Its end is the cause then, and nothing to wait a minute for.
+            self._scene.require_own()
+            if self._clock.boot_us() >= end_us:
+                name, why = next(iter(silent.items()))
+                raise UserError(
+                    "CHAOS_REFUSED",
+                    f"does not answer within {format_duration(limit_us)}, before anything is broken: {why}",
+                    subject=name,
+                    field=f"probes.{name}",
+                    hint="nothing was broken; look whether the cluster is well and the address right",
+                )
+            await self._scene.sleep(_LOOK_US)
         self._scene.require_own()
-        for name, why in silent.items():
-            limit = format_duration(self._scenario.recover_within_us)
-            raise UserError(
-                "CHAOS_REFUSED",
-                f"does not answer within {limit}, before anything is broken: {why}",
-                subject=name,
-                field=f"probes.{name}",
-                hint="nothing was broken; look whether the cluster is well, and whether the address is right",
-            )
 
     async def _follow_schedule(self, probes: Probes) -> None:
         self._report.faults = [FaultReport(step=step) for step in self._scenario.schedule]

@@ -8,9 +8,10 @@ from typing import Any
 
 import msgspec
 
+from ostinato.chaos.entry_fields import PROCESS_WAYS
 from ostinato.chaos.own_process import own_words
 from ostinato.chaos.scenario import Process, Scenario, Step
-from ostinato.chaos.scenario_fields import PROCESS_WAYS, SCENARIO
+from ostinato.chaos.scenario_fields import SCENARIO
 from ostinato.control.document.errors import InvalidDocument
 from ostinato.control.document.reading import FAULTY, Reading, wrong_type
 from ostinato.control.document.yaml_nodes import Node, plain_value
