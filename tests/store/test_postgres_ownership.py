@@ -268,7 +268,10 @@ async def test_i5_of_two_owners_with_different_epochs_one_writes_each_row(
         assert (await taker.commit(late)).unmatched == ({row.id} if was_written else frozenset())
         await taker.release_partitions("node-2", [3])
         with outside(server) as session:
-            session.execute("INSERT INTO node VALUES ('node-1', 0, '', 0) ON CONFLICT DO NOTHING")
+            session.execute(
+                "INSERT INTO node (id, renewals, address, started_us) VALUES ('node-1', 0, '', 0)"
+                " ON CONFLICT DO NOTHING"
+            )
     assert outcomes == {True, False}
 
 

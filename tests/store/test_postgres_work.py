@@ -15,12 +15,13 @@ from ostinato.clock import SystemClock
 from ostinato.core.definition import TaskRef
 from ostinato.core.model import Instance
 from ostinato.core.states import Hold
-from ostinato.store.batches import HeldQuery
+from ostinato.store.batches import CommitBatch, HeldQuery
 from ostinato.store.postgres import commit, work
 from ostinato.store.postgres.statements import statement
 from ostinato.store.postgres.store import PostgresStore
 from ostinato.store.rules import AGEING_US_PER_PRIORITY
 from ostinato.store.server.database import driver_connection
+from ostinato.store.server.move_rows import move_rows
 from ostinato.testing.contracts.store_kit import ALL, HOUR, MINUTE, REF, T0, Owner, make_assign, make_instance
 from ostinato.testing.contracts.store_kit import make_submission as submission
 
@@ -182,7 +183,7 @@ async def test_every_hot_statement_looks_rows_up_by_index(
     names = [REF.namespace], [REF.name]
     rows = [make_instance(number) for number in range(50)]
     moves: Sequence[tuple[str, Sequence[commit.Row]]] = [
-        ("assign", [commit._assign(make_assign(row)) for row in rows]),
+        *move_rows(CommitBatch(proofs=[], assigns=[make_assign(row) for row in rows])),
         ("hold", [(row.id, 3, "pending", 0, "busy", "why") for row in rows]),
         ("succeed", [(row.id, 3, 1, "a", T0, T0, b"") for row in rows]),
         ("end_waiting", [(row.id, 3, "pending", 0, "failed", "why", T0, None) for row in rows]),

@@ -140,7 +140,7 @@ async def test_c123_a_lock_file_needs_no_room_where_there_was_one(disk: SmallDis
     disk.free()
     await store.open()
     await store.register_node(NODE)
-    assert (disk.path / "a.db.lock").read_text() == f"{os.getpid()}\n"
+    assert (disk.path / "a.db.lock").read_text() == f"{os.getpid()} schedule\n"
     await store.close()
 
 
