@@ -10,7 +10,7 @@ from support.cluster import Cluster, python_task, value_of, worker_of
 from ostinato.core.instants import HOUR, MINUTE, SECOND
 from ostinato.core.states import State
 from ostinato.errors import OstinatoError, UnavailableError, UserError
-from ostinato.observe.records import DatabaseRecovered, LoopFailed
+from ostinato.observe.records import DatabaseRecovered, LoopFailed, NodeStopped
 from ostinato.store.batches import CommitBatch, CommitReport
 from ostinato.testing.virtual_clock import run_virtual
 
@@ -159,5 +159,24 @@ def test_a_commit_that_hangs_makes_the_node_not_ready_until_it_is_through(deadli
         assert len(recoveries(cluster)) == (0 if deadline_us is None else 1)
         await worker.disconnect()
         await cluster.stop()
+
+    run_virtual(story())
+
+
+@pytest.mark.parametrize(
+    "error", [UnavailableError("DATABASE_UNAVAILABLE", "away"), UserError("DATABASE_UNUSABLE", "gone")]
+)
+def test_a_node_stops_in_good_order_whatever_the_database_says(error: OstinatoError) -> None:
+    async def story() -> None:
+        cluster = Cluster()
+        trouble = Trouble(cluster, ("remove_node", *_WRITES), error)
+        await cluster.start()
+        worker = await worker_of(cluster, lambda item: b"1")
+        trouble.is_on = True
+        await cluster.node.stop()
+        (stopped,) = [record for record in cluster.recorder.records if isinstance(record, NodeStopped)]
+        assert f"not handed over: {error}" in stopped.reason
+        await worker.disconnect()
+        await cluster.store.close()
 
     run_virtual(story())

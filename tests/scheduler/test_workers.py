@@ -182,6 +182,7 @@ def test_a_worker_whose_stream_outlasts_the_node_s_identity_is_recorded_under_th
             return any((row.node_id, row.state) == (cluster.node.node_id, "connected") for row in rows)
 
         await cluster.until(is_recorded, within_us=30 * SECOND)
+        assert [row.state for row in await cluster.store.workers() if row.node_id == former] == ["gone"]
         await worker.disconnect()
         await cluster.stop()
 

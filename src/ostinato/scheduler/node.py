@@ -8,7 +8,7 @@ from random import Random
 from ostinato.clock import Clock
 from ostinato.core.instants import SECOND
 from ostinato.core.partition.effects import Effects
-from ostinato.errors import UnavailableError
+from ostinato.errors import OstinatoError
 from ostinato.observe.hooks import Hooks
 from ostinato.observe.records import NodeStarted, NodeStopped
 from ostinato.scheduler.backlog_loop import BacklogLoop
@@ -190,7 +190,9 @@ class SchedulerNode:
             await self.outcomes.run_once()
             await self.output.flush()
             await self.parts.ownership.leave()
-        except UnavailableError as error:
+        except OstinatoError as error:
+            if not error.code.startswith("DATABASE_"):
+                raise
             # What was not committed was not acknowledged either: workers bring it again. The next node takes
             # over from the row that stays.
             reason = f"{reason}; not handed over: {error}"
