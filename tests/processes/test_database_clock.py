@@ -6,7 +6,6 @@ server's, and tells the time that a table says.
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterator
 from contextlib import closing
 from itertools import pairwise
@@ -73,7 +72,7 @@ def database() -> Iterator[TestDatabase]:
 def services(tmp_path: Path, database: TestDatabase) -> Iterator[Services]:
     started = Services(tmp_path, APP, database=database.url)
     yield started
-    started.close()
+    started.kill_all()
 
 
 def _says(services: Services, event: str) -> int:
@@ -105,5 +104,3 @@ def test_c165_a_database_clock_that_jumps_by_years_for_5_s_makes_nothing_up_and_
         services.rows("select 1 from instance where attempt > 1 or created_us > ?", fires[-1] + 60_000_000)
         == []
     )
-    services.kill("worker", signal.SIGTERM)
-    services.kill("scheduler", signal.SIGTERM)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -142,5 +141,3 @@ def test_c123_a_servers_volume_that_fills_under_running_tasks_and_is_freed(
     assert services.rows("select count(*) from instance") == [(RUN_COUNT + 1,)]
     assert all(services.witnessed(each) == {1: ["start", "end"]} for each in ids)
     assert _says(services, "database_full") == _says(services, "database_writable") <= 1
-    services.kill("worker", signal.SIGTERM)
-    services.kill("scheduler", signal.SIGTERM)
