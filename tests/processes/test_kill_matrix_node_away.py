@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from support.matrix import FULL
+from support.spools import spooled
 from support.stage import Load, Stage
 from support.witness import boot_ns
-
-from ostinato.worker.spool_file import read_spool
 
 #: How long there is no scheduler.
 AWAY_S = 60.0 if FULL else 6.0
@@ -42,7 +40,7 @@ def test_results_of_tasks_that_end_while_the_scheduler_is_away_arrive_once_when_
     stage.services.kill("scheduler")
     away_ns = boot_ns()
     round.open_gate()
-    stage.services.until(lambda: _spooled(stage) == set(round.gated), within_s=3)
+    stage.services.until(lambda: spooled(stage.services.folder, "a") == set(round.gated), within_s=3)
     if number is not None:
         stage.services.kill("a", number)
         stage.start_worker("a")
@@ -53,14 +51,3 @@ def test_results_of_tasks_that_end_while_the_scheduler_is_away_arrive_once_when_
     round.expect_attempts([])
     assert round.witness.events(round.gated) == []
     assert boot_ns() - back_ns < 10e9
-
-
-def _spooled(stage: Stage) -> set[str]:
-    """Instances whose outcomes worker a has on its disk, read from a copy: its own file is locked."""
-    copy = stage.services.folder / "copy"
-    shutil.rmtree(copy, ignore_errors=True)
-    # The file before its log: what moves from the log to the file meanwhile stays in both.
-    shutil.copytree(stage.services.folder / "a" / "spool", copy)
-    for path in (stage.services.folder / "a" / "spool").glob("*.db-wal"):
-        shutil.copy(path, copy)
-    return {outcome.instance_id for path in copy.glob("*.db") for outcome in read_spool(path).outcomes}

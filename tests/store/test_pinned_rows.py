@@ -42,12 +42,12 @@ from ostinato.testing.contracts.store_kit import (
 FULL = os.environ.get("OSTINATO_CASES_FULL") == "1"
 BATCH = 500
 #: Batches of instances that run beside the transaction.
-BATCH_COUNT = 3_600 if FULL else 30
+BATCH_COUNT = 3_600 if FULL else 40
 RENEWAL_COUNT = 3_600 if FULL else 500
 #: Due times of instances that come one after the other.
 APART_US = 2_000
 #: Looks whose time on a processor is measured together.
-LOOKS = 40
+LOOKS = 10
 
 
 @pytest.fixture(scope="module")
@@ -144,36 +144,43 @@ def _as_running(row: Instance) -> Instance:
 async def test_c119_a_claim_costs_no_more_for_the_dead_rows_that_an_old_transaction_pins(
     request: pytest.FixtureRequest, store: PostgresStore | MysqlStore, is_slow: None, pinned: None
 ) -> None:
-    async def cost() -> float:
-        if isinstance(store, PostgresStore):
-            return await _rows_and_pages_of_a_look(store, now_us=queue.now_us)
+    server_pid = 0
+    if isinstance(store, MysqlStore):
         server: PrivateMariadb = request.getfixturevalue("mariadb")
-        return await _processor_ns_of_a_look(store, server.pid, now_us=queue.now_us)
+        server_pid = server.pid
+
+    async def costs() -> tuple[float, float]:
+        return await _costs_of_a_look(store, now_us=queue.now_us, server_pid=server_pid)
 
     queue = Queue(store, await Owner.of(store))
     for _ in range(2):
         await queue.turn()
-    first = await cost()
+    first, _ = await costs()
     for _ in range(BATCH_COUNT):
         await queue.turn()
-    last = await cost()
-    # What it costs from the very beginning, where every dead row has to be looked at.
-    store.floors._next_full_boot_us = 0
-    store.floors.forget()
-    from_the_beginning = await cost()
+    last, from_the_beginning = await costs()
     assert last < 2 * first
+    # There every dead row has to be looked at.
     assert from_the_beginning > 1.3 * last
 
 
-async def _processor_ns_of_a_look(store: MysqlStore, server_pid: int, *, now_us: int) -> float:
-    is_full = store.floors._next_full_boot_us == 0
-    before = _processor_ns(server_pid)
-    for _ in range(LOOKS):
-        await store.find_work(ALL, now_us=now_us, limit=100)
-        if is_full:
-            store.floors._next_full_boot_us = 0
-            store.floors.forget()
-    return (_processor_ns(server_pid) - before) / LOOKS
+async def _costs_of_a_look(
+    store: PostgresStore | MysqlStore, *, now_us: int, server_pid: int
+) -> tuple[float, float]:
+    """Of one from the floors and of a full one; the least of several, as a server does other things too."""
+    found: dict[bool, list[float]] = {False: [], True: []}
+    for _ in range(5):
+        for is_full, costs in found.items():
+            if isinstance(store, PostgresStore):
+                costs.append(await _rows_and_pages_of_a_look(store, now_us=now_us, is_full=is_full))
+                continue
+            before = _processor_ns(server_pid)
+            for _ in range(LOOKS):
+                if is_full:
+                    store.floors._next_full_boot_us = 0
+                await store.find_work(ALL, now_us=now_us, limit=100)
+            costs.append((_processor_ns(server_pid) - before) / LOOKS)
+    return min(found[False]), min(found[True])
 
 
 def _processor_ns(pid: int) -> int:
@@ -181,13 +188,13 @@ def _processor_ns(pid: int) -> int:
     return sum(int(path.read_text().split()[0]) for path in Path(f"/proc/{pid}/task").glob("*/schedstat"))
 
 
-async def _rows_and_pages_of_a_look(store: PostgresStore, *, now_us: int) -> int:
-    with store.floors.look() as look:
-        branches = work._branches(list(ALL))
-        floors = [look.floor_us(branch) for branch in branches]
-    if look.is_full:
+async def _rows_and_pages_of_a_look(store: PostgresStore, *, now_us: int, is_full: bool) -> int:
+    if is_full:
         return await _rows_and_pages(store, work._DUE, list(ALL), now_us, 4, 101)
-    columns = *zip(*branches, strict=True), floors
+    branches = work._branches(list(ALL))
+    with store.floors.look() as look:
+        assert not look.is_full
+        columns = *zip(*branches, strict=True), [look.floor_us(branch) for branch in branches]
     return await _rows_and_pages(store, work._DUE_FROM, *columns, now_us, 4, 101)
 
 

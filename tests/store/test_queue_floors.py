@@ -1,4 +1,4 @@
-"""Floors of queues: nothing that enters a queue late is missed for longer than a full look takes to come."""
+"""C119, floors of queues: what enters a queue late is missed for no longer than a full look takes to come."""
 
 from __future__ import annotations
 

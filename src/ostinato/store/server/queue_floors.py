@@ -33,7 +33,7 @@ from ostinato.store.batches import Submission
 
 #: A full look that takes no longer is made every time, and so is one behind which so few rows have left the
 #: queues that it must be something else that was slow.
-FAST_US = 10 * MILLISECOND
+FAST_US = 4 * MILLISECOND
 LEFT_COUNT_MIN = 2_000
 #: After a full look there is none for so many times as long as it took, and no longer than a poll may be.
 REST_FACTOR = 20
