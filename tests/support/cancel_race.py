@@ -61,7 +61,8 @@ class CancelRace:
 
     async def work(self) -> str:
         identity = current_context().instance_id
-        self._lag_us = self.cluster.clock.boot_us() - self.due_boot_us[identity]
+        lag_us = self.cluster.clock.boot_us() - self.due_boot_us[identity]
+        self._lag_us = min(lag_us, self._spread_us)
         self.starts[identity] += 1
         self.running.add(identity)
         try:
