@@ -40,7 +40,7 @@ PART_2 := $(filter-out $(PART_1),$(wildcard tests/cli/test_*.py)) tests/api test
 # The soak and its like wait for leases and drains.
 SOAKS  := tests/processes/test_soak.py tests/processes/test_frozen_owner.py tests/processes/test_rolling_workers.py \
   tests/processes/test_chaos.py tests/processes/test_database_away.py tests/processes/test_database_clock.py \
-  tests/processes/test_forked_submitters.py tests/processes/test_server_full_disk.py
+  tests/processes/test_forked_submitters.py tests/processes/test_server_full_disk.py tests/processes/test_pooled_nodes.py
 PART_3 := tests/contract tests/store $(SOAKS)
 ALONE  := tests/worker tests/processes
 REST   := $(filter-out tests/cli tests/sdk tests/api tests/surfaces tests/contract tests/store $(ALONE),$(patsubst %/,%,$(wildcard tests/*/)))
@@ -74,6 +74,7 @@ bench: $(STAMP) ## Measure how fast a backlog drains
 
 cases-full: $(STAMP) ## Run the hard cases at full length (hours)
 	@OSTINATO_CASES_FULL=1 $(BIN)/python -m pytest -o faulthandler_timeout=4500 tests/cases tests/core/schedule \
+	  tests/store/test_mysql_ownership.py tests/store/test_server_races.py \
 	  tests/processes/test_remote_worker.py tests/processes/test_spool_restarts.py tests/processes/test_losses.py tests/processes/test_node_restarts.py tests/processes/test_kill_matrix_node_away.py tests/processes/test_kill_matrix.py \
 	  tests/processes/test_tree.py tests/processes/test_drain.py tests/processes/test_pid_reuse.py tests/processes/test_cancel_races.py tests/processes/test_submit_races.py tests/processes/test_output_sizes.py tests/processes/test_cut_worker.py \
 	  tests/store/test_pinned_rows.py tests/scheduler/test_many_nodes_fires.py $(SOAKS)

@@ -69,7 +69,7 @@ async def way(place: Place) -> AsyncIterator[LosingWay]:
 async def store(place: Place, way: LosingWay) -> AsyncIterator[Store]:
     async with place.opened(way.url) as store:
         # Hints have transactions of their own, at any time.
-        store.announce = _nothing  # type: ignore[attr-defined]
+        store.announce = _nothing  # type: ignore[attr-defined] # of servers' stores
         yield store
 
 

@@ -18,7 +18,7 @@ from support.servers import TestDatabase, fresh_database
 from ostinato.clock import SystemClock
 from ostinato.core.instants import SECOND
 from ostinato.core.states import State
-from ostinato.store.batches import CommitBatch, NodeRow, Proof, RequestCancel, Submission
+from ostinato.store.batches import NodeRow, Proof
 from ostinato.store.postgres.ownership import lock_key
 from ostinato.store.postgres.store import PostgresStore
 from ostinato.store.server.url import ServerUrl
@@ -27,11 +27,8 @@ from ostinato.testing.contracts.store_kit import (
     NODE,
     T0,
     Owner,
-    history_row,
-    make_assign,
     make_instance,
     make_submission,
-    make_success,
 )
 
 #: Of this database: the server's other databases have locks of the same names.
@@ -231,67 +228,6 @@ async def test_five_nodes_race_for_the_partitions_of_a_dead_one(stores: _Stores)
     assert {proof.epoch for proof in owners} == {1, 2}
     assert {proof.owner for proof in owners[20:]} <= set(names)
     assert {proof.owner for proof in owners[:20]} == {NODE}
-
-
-async def test_two_nodes_that_take_each_other_for_dead_do_not_both_die(stores: _Stores) -> None:
-    first, second = await stores.node("node-1"), await stores.node("node-2")
-    taken = await asyncio.gather(
-        first.take_partitions("node-1", ALL, dead_nodes={"node-2": 0}),
-        second.take_partitions("node-2", ALL, dead_nodes={"node-1": 0}),
-    )
-    assert sorted(map(len, taken)) == [0, 64]
-    assert len(await first.nodes()) == 1
-
-
-async def test_i5_of_two_owners_with_different_epochs_one_writes_each_row(
-    stores: _Stores, server: TestDatabase
-) -> None:
-    """The former owner commits while the taker takes over: what it was told is what the database shows."""
-    former, taker = await stores.node("node-1"), await stores.node("node-2")
-    outcomes = set[bool]()
-    for turn in range(60):
-        proofs = await former.take_partitions("node-1", [3])
-        row = make_instance(turn, partition=3)
-        await former.submit([Submission(instance=row)])
-        batch = CommitBatch(proofs=proofs, assigns=[make_assign(row)], history=[history_row(row)])
-        report, taken = await asyncio.gather(
-            former.commit(batch), taker.take_partitions("node-2", [3], dead_nodes={"node-1": 0})
-        )
-        assert len(taken) == 1
-        found = (await taker.get_instances([row.id]))[row.id]
-        was_written = report.lost_partitions == frozenset()
-        outcomes.add(was_written)
-        assert found.attempt == int(was_written)
-        assert await taker.count_history(row.id) == int(was_written)
-        assert (await former.commit(batch)).lost_partitions == {3}
-        late = CommitBatch(proofs=taken, assigns=[make_assign(row)])
-        assert (await taker.commit(late)).unmatched == ({row.id} if was_written else frozenset())
-        await taker.release_partitions("node-2", [3])
-        with outside(server) as session:
-            session.execute(
-                "INSERT INTO node (id, renewals, address, started_us) VALUES ('node-1', 0, '', 0)"
-                " ON CONFLICT DO NOTHING"
-            )
-    assert outcomes == {True, False}
-
-
-async def test_two_transactions_of_one_owner_whose_moves_cross_do_not_lock_each_other_out(
-    stores: _Stores,
-) -> None:
-    node = await stores.node(NODE)
-    owner = Owner(node, await node.take_partitions(NODE, ALL))
-    for turn in range(30):
-        first, second = await owner.run(make_instance(f"a{turn}"), make_instance(f"b{turn}"))
-        batches = []
-        for ends, goes_on in ((first, second), (second, first)):
-            batch = owner.batch()
-            batch.successes = [make_success(ends)]
-            batch.cancel_requests = [RequestCancel(goes_on.id, goes_on.partition, 1, T0, "stop")]
-            batches.append(batch)
-        reports = await asyncio.gather(*(node.commit(batch) for batch in batches))
-        # Whoever came second found that its row had ended.
-        assert sorted(len(report.unmatched) for report in reports) == [0, 1]
-    assert not node.database.repeats
 
 
 # ── frozen owners ─────────────────────────────────────────────────────────────────────────────────────

@@ -30,15 +30,18 @@ class CancelRace:
         *,
         lead_us: int = 5 * MILLISECOND,
         spread_us: int = 10 * MILLISECOND,
+        look_us: int = MILLISECOND // 10,
     ) -> None:
         """`data_dir` is the worker's; `lead_us` from a submission to when it is due.
 
         `spread_us`: how long a run lasts at most, and the time around a moment in which it is cancelled. A
         real database needs more of it, since a request reaches the owner so much later than it was made.
+        `look_us`: how often each asks what has become of its run.
         """
         self.chance = Random(129)
         self._lead_us = lead_us
         self._spread_us = spread_us
+        self._look_us = look_us
         #: What it last took from being due to running.
         self._lag_us = 0
         self.cluster = cluster
@@ -58,7 +61,8 @@ class CancelRace:
 
     async def work(self) -> str:
         identity = current_context().instance_id
-        self._lag_us = self.cluster.clock.boot_us() - self.due_boot_us[identity]
+        lag_us = self.cluster.clock.boot_us() - self.due_boot_us[identity]
+        self._lag_us = min(lag_us, self._spread_us)
         self.starts[identity] += 1
         self.running.add(identity)
         try:
@@ -81,7 +85,7 @@ class CancelRace:
         await cluster.clock.sleep_until_us(around_us + chance.randrange(-half_us, half_us + 1))
         await turns(chance.randrange(60))
         asking = asyncio.create_task(cluster.ask("cancel", instance_id=identity))
-        row = await end_of(cluster, identity)
+        row = await end_of(cluster, identity, look_us=self._look_us)
         assert identity not in self.running
         answer = await asking
         assert self.starts[identity] == row.attempt <= 1
@@ -94,8 +98,8 @@ async def turns(count: int) -> None:
         await asyncio.sleep(0)
 
 
-async def end_of(cluster: Cluster, identity: str) -> Instance:
-    """The first terminal state that anybody could read."""
+async def end_of(cluster: Cluster, identity: str, *, look_us: int = MILLISECOND // 10) -> Instance:
+    """The first terminal state that anybody could read, who looks this often."""
     while (row := await cluster.instance(identity)).state not in TERMINAL_STATES:
-        await cluster.sleep(MILLISECOND // 10)
+        await cluster.sleep(look_us)
     return row

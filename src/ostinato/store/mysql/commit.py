@@ -100,17 +100,23 @@ class MysqlBatchWriter(BatchWriter):
         """Ids of the instances whose move matched nothing."""
         if not any(True for _ in moves_of(batch)):
             return set()
+        kinds = move_rows(batch)
+        ids = {move.instance_id for move in moves_of(batch)}
+        if sum(bool(kind.rows) for kind in kinds) > 1:
+            # Each statement locks in one order, several of them do not: two transactions of one owner whose
+            # moves cross would lock each other out.
+            await self._lock(ids)
         await change(self.driver, "SAVEPOINT moves")
-        if await self._write_moves(move_rows(batch)):
+        if await self._write_moves(kinds):
             return set()
         await change(self.driver, "ROLLBACK TO SAVEPOINT moves")
-        found = await self._lock({move.instance_id for move in moves_of(batch)})
+        found = await self._lock(ids)
         unmatched = {
             move.instance_id
             for move in moves_of(batch)
             if move.instance_id not in found or not matches(move, found[move.instance_id])
         }
-        for kind in move_rows(batch):
+        for kind in kinds:
             # A row that nobody could store is said to be so, whether or not it would have matched.
             require_writable(self.driver, kind.statement, rows=kind.rows)
             rows = [row for row in kind.rows if row[0] not in unmatched]
