@@ -37,4 +37,9 @@ EXCEPTIONS: dict[tuple[str, str, str], str] = {
         "the clock's module brings an event loop, which this process does without"
     ),
     ("banned_calls", "src/ostinato/clock.py", "asyncio.sleep"): "the one place that may sleep",
+    (
+        "banned_calls",
+        "src/ostinato/testing/real_sleep.py",
+        "time.sleep",
+    ): "refuses it in the tasks of users' tests",
 }

@@ -11,11 +11,13 @@ from ostinato.control.document.executor_blocks import HTTP, SHELL
 from ostinato.control.names import validate_name
 from ostinato.core.definition import ExecutorSpec, HttpSpec, ShellSpec, TaskDefinition, TaskRef
 from ostinato.errors import UserError
+from ostinato.sdk.client import Client
 from ostinato.sdk.context import Context
 from ostinato.sdk.declaration import TaskOptions, make_definition, read_executor
 from ostinato.sdk.decorator import TaskDecorator
 from ostinato.sdk.gateway.address import said_url
 from ostinato.sdk.gateway.connection import Connection, OpenStore
+from ostinato.sdk.gateway.protocol import Gateway
 from ostinato.sdk.results import HttpResult, ShellResult
 from ostinato.sdk.retry import Duration
 from ostinato.sdk.submitting import Submitting, encode_mapping
@@ -199,6 +201,10 @@ class App(Submitting):
         `open_store` is awaited on the app's own loop with the clock that the app waits by.
         """
         self._connection.use_store(open_store, clock=clock)
+
+    def use_client(self, client: Client[Gateway]) -> Client[Gateway]:
+        """Make every call through `client` from now on; returns the one until now. For testing kits."""
+        return self._connection.use_client(client)
 
     def close(self) -> None:
         """Close the connection and its thread; idempotent, and done by itself at the end of the process.

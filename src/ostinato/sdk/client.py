@@ -59,6 +59,10 @@ class Client(Generic[C]):
         """Run `verb` on the connection and return what it returns; the caller's loop goes on meanwhile."""
         return await asyncio.wrap_future(self._start(verb))
 
+    async def pause(self, until_us: int, *, deadline_us: int | None) -> None:
+        """Wait between two looks at something: until `until_us` (boot time), never beyond `deadline_us`."""
+        await self.clock.sleep_until_us(until_us if deadline_us is None else min(until_us, deadline_us))
+
     def close(self) -> None:
         """Close the connection and end the thread; idempotent. A later call opens both anew."""
         with self._lock:

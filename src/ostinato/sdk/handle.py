@@ -142,8 +142,7 @@ class Handle(Generic[R_co]):
             now_us = clock.boot_us()
             if deadline_us is not None and now_us >= deadline_us:
                 raise _not_ready(seen, wait_us or 0)
-            until_us = now_us + interval_us
-            await clock.sleep_until_us(until_us if deadline_us is None else min(until_us, deadline_us))
+            await self._client.pause(now_us + interval_us, deadline_us=deadline_us)
             interval_us = min(interval_us * 2, _WAIT_LONGEST_US)
 
     def _result_of(self, instance: Glimpse) -> R_co:

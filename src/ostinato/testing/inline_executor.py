@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import TypeAlias
 
 from ostinato.clock import Clock
 from ostinato.core.definition import PythonSpec, TaskRef
-from ostinato.core.failure.failure import safe_failure
+from ostinato.core.failure.failure import Failure, safe_failure
 from ostinato.errors import UserError
 from ostinato.sdk.context import running_in
 from ostinato.sdk.task import read_function
+from ostinato.wire.messages import Assignment
 from ostinato.worker.executors.protocol import (
     AttemptBeat,
     AttemptFinished,
@@ -29,18 +32,45 @@ from ostinato.worker.task_run import AttemptRun
 _CANCEL_ROUNDS = 5
 
 
-class InlineExecutor:
-    """Executor of kind ``python``: `functions` by task, ``def`` or ``async def``, called as a worker would.
+class EndsWith(Exception):
+    """Raised instead of an exception of a task's own: the attempt ends with this failure."""
 
-    A stop cancels the coroutine. One that goes on beyond its grace is reported as killed and abandoned, since
-    a coroutine cannot be killed. Log lines of the context become output; prints are left alone.
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+#: Does what an attempt is to do, with its function and arguments, and returns what it results in.
+Conduct: TypeAlias = Callable[[Assignment, partial[object]], Awaitable[object]]
+
+
+async def call_here(_: Assignment, function: partial[object]) -> object:
+    """Call the function on the running loop, and await it if it is a coroutine function."""
+    value = function()
+    return await value if asyncio.iscoroutine(value) else value
+
+
+class InlineExecutor:
+    """Executor of one kind: `functions` by task, ``def`` or ``async def``, called as a worker would.
+
+    `conduct` stands between an attempt and its function. `functions` may grow, which is told to no node. A
+    stop cancels the coroutine. One that goes on beyond its grace is reported as killed and abandoned, since a
+    coroutine cannot be killed. Log lines of the context become output; prints are left alone.
     """
 
-    kind = "python"
-
-    def __init__(self, functions: Mapping[TaskRef, Callable[..., object]], *, clock: Clock) -> None:
+    def __init__(
+        self,
+        functions: Mapping[TaskRef, Callable[..., object]],
+        *,
+        clock: Clock,
+        kind: str = "python",
+        conduct: Conduct = call_here,
+    ) -> None:
+        self.kind = kind
         self._clock = clock
-        self._callees = {ref: _callee(ref, function) for ref, function in functions.items()}
+        self._conduct = conduct
+        self._functions = functions
+        self._callees: dict[TaskRef, Callee] = {}
         self._sink: EventSink | None = None
         self._running: dict[str, _InlineAttempt] = {}
         self._abandoned: set[asyncio.Task[None]] = set()
@@ -48,7 +78,7 @@ class InlineExecutor:
 
     @property
     def known_tasks(self) -> KnownTasks:
-        return KnownTasks(tasks=list(self._callees))
+        return KnownTasks(tasks=list(self._functions))
 
     async def open(self, sink: EventSink) -> None:
         self._sink = sink
@@ -90,7 +120,7 @@ class InlineExecutor:
 
     async def _run(self, attempt: _InlineAttempt) -> None:
         try:
-            finished = attempt.run.enter() or await attempt.outcome(self._find)
+            finished = attempt.run.enter() or await attempt.outcome(self._find, self._conduct)
         except asyncio.CancelledError:
             finished = attempt.run.stopped()
         self._end(attempt, finished)
@@ -119,24 +149,25 @@ class InlineExecutor:
         self._sink.finished([finished])
 
     def _find(self, ref: TaskRef, call: str) -> Callee:
-        callee = self._callees.get(ref)
-        if callee is None:
+        if ref not in self._functions:
             raise UserError("TASK_NOT_FOUND", f"no function was given for {call}", subject=str(ref))
-        return callee
+        if ref not in self._callees:
+            self._callees[ref] = _callee(ref, self._functions[ref])
+        return self._callees[ref]
 
 
 class _InlineAttempt:
     """One attempt, its coroutine, and the time at which it counts as killed."""
 
     def __init__(self, start: AttemptStart, *, clock: Clock, sink: EventSink) -> None:
-        assert isinstance(start.spec.executor, PythonSpec)
+        executor = start.spec.executor
         self._clock = clock
         self._sink = sink
         self.capture = OutputCapture(start.assignment)
         self.run = AttemptRun(
             RunItem(
                 start.assignment,
-                start.spec.executor.call,
+                executor.call if isinstance(executor, PythonSpec) else "",
                 start.spec.timeout_us,
                 lease_ends_us=start.lease_ends_us,
             ),
@@ -148,8 +179,8 @@ class _InlineAttempt:
         self._kill_us: int | None = None
         self._killing: asyncio.Task[None] | None = None
 
-    async def outcome(self, find: Callable[[TaskRef, str], Callee]) -> AttemptFinished:
-        """Call the function and return how that ended."""
+    async def outcome(self, find: Callable[[TaskRef, str], Callee], conduct: Conduct) -> AttemptFinished:
+        """Do what the attempt is to do and return how that ended."""
         context = self.run.context()
         prepared = self.run.prepare(find, context)
         if isinstance(prepared, AttemptFinished):
@@ -159,14 +190,15 @@ class _InlineAttempt:
             return refused
         try:
             with running_in(context):
-                value = callee.function(*call.args, **call.kwargs)
-                if asyncio.iscoroutine(value):
-                    value = await value
+                function = partial(callee.function, *call.args, **call.kwargs)
+                value = await conduct(self.run.item.assignment, function)
         except asyncio.CancelledError as error:
             if self.run.stop_reason:
                 raise
             return self.run.raised(error)
-        except Exception as error:  # noqa: BLE001 - becomes the attempt's failure, whatever it is
+        except EndsWith as end:
+            return self.run.failed(end.failure)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - becomes the attempt's failure, whatever it is
             return self.run.raised(error)
         return self.run.returned(callee, value)
 

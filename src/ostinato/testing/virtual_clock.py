@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import selectors
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Executor
+from typing import Any, TypeVar, TypeVarTuple
 
 Value = TypeVar("Value")
+Arguments = TypeVarTuple("Arguments")
 
 #: 2026-01-01T00:00:00Z, where virtual wall time starts unless said otherwise.
 START_US = 1_767_225_600_000_000
@@ -24,6 +26,8 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
 
     def __init__(self) -> None:
         self._virtual_us = 0
+        self._thread_call_count = 0
+        self._idle: list[asyncio.Future[None]] = []
         super().__init__(_JumpingSelector(self))
         # asyncio adds this to the time to see what is due. The real clock's nanosecond vanishes in a float of
         # half a year's seconds, and a timer would be due for ever without being run.
@@ -38,9 +42,38 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         return self._virtual_us
 
     def jump(self, seconds: float) -> None:
-        """Let virtual time pass."""
+        """Let virtual time pass, once those know it that wait for the present instant to be over."""
+        if self._idle:
+            waiting, self._idle = self._idle, []
+            for future in waiting:
+                _wake(future)
+            return
         # Timers are floats of seconds; rounding up by one microsecond never leaves one just ahead.
         self._virtual_us += max(1, round(seconds * 1e6))
+
+    async def idle(self) -> None:
+        """Return when nothing is left to do at the present instant."""
+        future: asyncio.Future[None] = self.create_future()
+        self._idle.append(future)
+        await future
+
+    # ── threads ───────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def is_held(self) -> bool:
+        """Whether a thread works for the loop: time stands still until it has ended."""
+        return self._thread_call_count > 0
+
+    def run_in_executor(
+        self, executor: Executor | None, func: Callable[[*Arguments], Value], *args: *Arguments
+    ) -> asyncio.Future[Value]:
+        future = super().run_in_executor(executor, func, *args)
+        self._thread_call_count += 1
+        future.add_done_callback(self._thread_call_ended)
+        return future
+
+    def _thread_call_ended(self, _: asyncio.Future[Any]) -> None:
+        self._thread_call_count -= 1
 
 
 class _JumpingSelector(selectors.DefaultSelector):
@@ -52,6 +85,8 @@ class _JumpingSelector(selectors.DefaultSelector):
         if timeout is None:
             # Nothing is scheduled: only a thread or a socket can wake us, in real time.
             return super().select(None)
+        if timeout > 0 and self._loop.is_held:
+            return super().select(None)
         ready = super().select(0)
         if not ready and timeout > 0:
             self._loop.jump(timeout)
@@ -59,16 +94,22 @@ class _JumpingSelector(selectors.DefaultSelector):
 
 
 class VirtualClock:
-    """The ``Clock`` of a ``VirtualTimeLoop``. `skew_us` shifts the wall time of this clock alone."""
+    """The ``Clock`` of a ``VirtualTimeLoop``: of `loop`, also while it does not run, else of the running one.
 
-    def __init__(self, *, start_us: int = START_US, skew_us: int = 0) -> None:
+    `skew_us` shifts the wall time of this clock alone.
+    """
+
+    def __init__(
+        self, *, start_us: int = START_US, skew_us: int = 0, loop: VirtualTimeLoop | None = None
+    ) -> None:
         self._start_us = start_us + skew_us
+        self._loop = loop
 
     def wall_us(self) -> int:
-        return self._start_us + _loop().elapsed_us
+        return self._start_us + (self._loop or _loop()).elapsed_us
 
     def boot_us(self) -> int:
-        return BOOT_START_US + _loop().elapsed_us
+        return BOOT_START_US + (self._loop or _loop()).elapsed_us
 
     async def sleep_until_us(self, boot_us: int) -> None:
         loop = _loop()

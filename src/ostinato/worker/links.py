@@ -143,10 +143,10 @@ class Links:
 
     async def _until_something_happens(self) -> None:
         clock = self._parts.clock
-        waiters: list[asyncio.Future[object]] = [
-            asyncio.ensure_future(self._changed.wait()),
-            asyncio.ensure_future(clock.sleep_until_us(clock.boot_us() + _LOOK_US)),
-        ]
+        waiters: list[asyncio.Future[object]] = [asyncio.ensure_future(self._changed.wait())]
+        # Configured addresses are never dropped; with no others there is nothing to look at.
+        if self._known.keys() - set(self._parts.config.addresses):
+            waiters.append(asyncio.ensure_future(clock.sleep_until_us(clock.boot_us() + _LOOK_US)))
         try:
             await asyncio.wait(waiters, return_when=asyncio.FIRST_COMPLETED)
         finally:

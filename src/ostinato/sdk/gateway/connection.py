@@ -51,6 +51,12 @@ class Connection:
         self.client = Client(opened, clock=clock)
         self._applied = []
 
+    def use_client(self, client: Client[Gateway]) -> Client[Gateway]:
+        """Call through `client` from now on, and apply anew; returns the client until now, still open."""
+        before, self.client = self.client, client
+        self._applied = []
+        return before
+
     @contextmanager
     def making_database(self) -> Iterator[None]:
         """While this holds, a database file that does not exist is made instead of refused."""

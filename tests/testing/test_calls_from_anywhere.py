@@ -1,0 +1,197 @@
+"""Who calls the cluster from where: tasks, threads, other loops; and whose thread and loop tasks find."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+import time
+
+import pytest
+
+from ostinato import App, UserError, current_context
+from ostinato.testing import Cluster, MakeCluster
+
+
+def test_a_def_task_may_submit_wait_for_results_and_run_a_loop_of_its_own(
+    ostinato_cluster: MakeCluster, app: App
+) -> None:
+    @app.task
+    async def square(number: int) -> int:
+        await asyncio.sleep(60)
+        return number * number
+
+    async def sum_of(numbers: int) -> int:
+        handles = [await square.submit_async(number) for number in range(numbers)]
+        return len({handle.id for handle in handles})
+
+    @app.task(timeout="1d")
+    def total(numbers: int) -> int:
+        assert asyncio.run(sum_of(2)) == 2
+        return sum(square.options(delay="1h").submit(number).result() for number in range(numbers))
+
+    cluster = ostinato_cluster(app)
+    instance = cluster.finish(total.submit(3))
+    assert instance.result == 5
+    assert instance.attempts[0].duration is not None
+    assert instance.attempts[0].duration.total_seconds() == 3 * 3660
+
+
+def test_def_tasks_run_in_the_tests_own_thread_and_see_their_own_context(
+    ostinato_cluster: MakeCluster, app: App
+) -> None:
+    # Refuses every thread but the one that has made it.
+    connection = sqlite3.connect(":memory:")
+    connection.execute("CREATE TABLE seen (instance TEXT)")
+
+    @app.task
+    def write() -> None:
+        connection.execute("INSERT INTO seen VALUES (?)", [current_context().instance_id])
+
+    cluster = ostinato_cluster(app)
+    handles = app.submit_many(write, [{}, {}])
+    assert {instance.state for instance in cluster.finish()} == {"success"}
+    seen = {row[0] for row in connection.execute("SELECT instance FROM seen")}
+    assert seen == {handle.id for handle in handles}
+    connection.close()
+
+
+def test_an_async_task_may_submit_and_must_await_what_waits(ostinato_cluster: MakeCluster, app: App) -> None:
+    @app.task
+    def double(number: int) -> int:
+        return 2 * number
+
+    @app.task
+    async def good() -> int:
+        return await double.submit(4).result_async() + await (await double.submit_async(5)).result_async()
+
+    @app.task(retry={"max_retry": 0})
+    async def bad() -> int:
+        return double.submit(4).result()
+
+    cluster = ostinato_cluster(app)
+    assert good.submit().result() == 18
+    with pytest.raises(UserError, match="result_async"):
+        cluster.finish(bad.submit()).raise_failure()
+
+
+def test_a_thread_that_a_task_starts_may_submit(ostinato_cluster: MakeCluster, app: App) -> None:
+    @app.task
+    def child() -> str:
+        return "child"
+
+    @app.task
+    def parent() -> str:
+        ids: list[str] = []
+        thread = threading.Thread(target=lambda: ids.append(child.submit().id))
+        thread.start()
+        thread.join()
+        return ids[0]
+
+    cluster = ostinato_cluster(app)
+    identity = parent.submit().result()
+    assert cluster.finish(identity).result == "child"
+
+
+def test_time_stands_still_while_a_thread_works_for_an_async_task(
+    ostinato_cluster: MakeCluster, app: App
+) -> None:
+    released = threading.Event()
+
+    @app.task(timeout="1m")
+    async def read() -> bool:
+        threading.Timer(0.2, released.set).start()
+        return await asyncio.to_thread(released.wait, 30)
+
+    cluster = ostinato_cluster(app)
+    before = cluster.now
+    assert cluster.finish(read.submit()).result is True
+    assert cluster.now == before
+
+
+def test_a_long_sleep_of_a_task_fails_the_test_at_once_and_names_the_task(app: App) -> None:
+    @app.task
+    def slow() -> None:
+        try:
+            time.sleep(3600)
+        except Exception as error:  # noqa: BLE001 - what many tasks do
+            print(error)
+
+    @app.task
+    async def slow_too() -> None:
+        await asyncio.to_thread(time.sleep, 3600)
+
+    began = time.monotonic()
+    real = time.sleep
+    with Cluster(app) as cluster:
+        handle = slow.submit()
+        with pytest.raises(UserError, match=r"task default/slow called time\.sleep\(3600\)"):
+            cluster.finish(handle)
+        slow_too.submit()
+        with pytest.raises(UserError, match="default/slow_too"):
+            cluster.finish()
+        # What is not a task sleeps as ever, and so does a task for a moment.
+        assert time.sleep is not real
+    assert time.sleep is real
+    assert time.monotonic() - began < 60
+
+
+def test_an_interrupt_in_a_task_reaches_the_test_and_leaves_the_cluster_closable(app: App) -> None:
+    @app.task
+    def stuck() -> None:
+        raise KeyboardInterrupt
+
+    @app.task
+    def leave() -> None:
+        raise SystemExit(3)
+
+    with Cluster(app) as cluster:
+        handle = stuck.submit()
+        with pytest.raises(KeyboardInterrupt):
+            cluster.finish(handle)
+        assert cluster.finish(leave.submit()).attempts[0].code == "EXIT_3"
+
+
+async def test_an_async_test_may_call_and_await(ostinato_cluster: MakeCluster, app: App) -> None:
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    @app.task
+    def work() -> str:
+        return threading.current_thread().name
+
+    @app.task
+    async def wait() -> str:
+        await asyncio.sleep(3600)
+        return "waited"
+
+    cluster = ostinato_cluster(app)
+    counting = asyncio.create_task(count())
+    # Blocks the test's loop, as any plain call does.
+    assert work.submit().result() == (await work.submit_async()).result()
+    handle = await wait.submit_async()
+    await cluster.advance_async("59m")
+    assert await handle.status_async() == "running"
+    assert (await cluster.finish_async(handle)).result == "waited"
+    await cluster.advance_to_async(cluster.now)
+    assert len(await cluster.finish_async()) == 3
+    assert turns > 0
+    counting.cancel()
+
+
+async def test_a_thread_of_an_async_test_may_ask_while_another_waits(
+    ostinato_cluster: MakeCluster, app: App
+) -> None:
+    @app.task
+    async def work(number: int) -> int:
+        await asyncio.sleep(number)
+        return number
+
+    ostinato_cluster(app)
+    handles = await asyncio.gather(*(work.submit_async(number) for number in range(5)))
+    assert await asyncio.gather(*(handle.result_async() for handle in handles)) == [0, 1, 2, 3, 4]
