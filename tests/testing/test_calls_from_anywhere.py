@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -23,18 +24,18 @@ def test_a_def_task_may_submit_wait_for_results_and_run_a_loop_of_its_own(
 
     async def sum_of(numbers: int) -> int:
         handles = [await square.submit_async(number) for number in range(numbers)]
-        return len({handle.id for handle in handles})
+        return sum([await handle.result_async() for handle in handles])
 
     @app.task(timeout="1d")
     def total(numbers: int) -> int:
-        assert asyncio.run(sum_of(2)) == 2
+        assert asyncio.run(sum_of(2)) == 1
         return sum(square.options(delay="1h").submit(number).result() for number in range(numbers))
 
     cluster = ostinato_cluster(app)
     instance = cluster.finish(total.submit(3))
     assert instance.result == 5
     assert instance.attempts[0].duration is not None
-    assert instance.attempts[0].duration.total_seconds() == 3 * 3660
+    assert instance.attempts[0].duration.total_seconds() == 60 + 3 * 3660
 
 
 def test_def_tasks_run_in_the_tests_own_thread_and_see_their_own_context(
@@ -75,22 +76,38 @@ def test_an_async_task_may_submit_and_must_await_what_waits(ostinato_cluster: Ma
         cluster.finish(bad.submit()).raise_failure()
 
 
-def test_a_thread_that_a_task_starts_may_submit(ostinato_cluster: MakeCluster, app: App) -> None:
+def test_a_thread_that_a_task_starts_may_submit_and_wait(ostinato_cluster: MakeCluster, app: App) -> None:
     @app.task
-    def child() -> str:
-        return "child"
+    def child(number: int) -> int:
+        return number
 
     @app.task
-    def parent() -> str:
-        ids: list[str] = []
-        thread = threading.Thread(target=lambda: ids.append(child.submit().id))
-        thread.start()
-        thread.join()
-        return ids[0]
+    def parent() -> list[int]:
+        results: list[int] = []
+        threads = [
+            threading.Thread(target=lambda number=number: results.append(child.submit(number).result()))
+            for number in range(8)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return sorted(results)
+
+    ostinato_cluster(app)
+    assert parent.submit().result() == list(range(8))
+
+
+def test_threads_of_a_test_take_turns(ostinato_cluster: MakeCluster, app: App) -> None:
+    @app.task
+    def half(number: int) -> float:
+        return number / 2
 
     cluster = ostinato_cluster(app)
-    identity = parent.submit().result()
-    assert cluster.finish(identity).result == "child"
+    with ThreadPoolExecutor(8) as pool:
+        results = list(pool.map(lambda number: half.options(delay="1m").submit(number).result(), range(40)))
+    assert results == [number / 2 for number in range(40)]
+    assert {instance.state for instance in cluster.instances()} == {"success"}
 
 
 def test_time_stands_still_while_a_thread_works_for_an_async_task(
@@ -184,7 +201,25 @@ async def test_an_async_test_may_call_and_await(ostinato_cluster: MakeCluster, a
     counting.cancel()
 
 
-async def test_a_thread_of_an_async_test_may_ask_while_another_waits(
+async def test_a_def_task_of_an_async_test_may_run_a_loop_too(
+    ostinato_cluster: MakeCluster, app: App
+) -> None:
+    @app.task
+    async def child() -> str:
+        return "child"
+
+    async def ask() -> str:
+        return child.submit().result() + await (await child.submit_async()).result_async()
+
+    @app.task
+    def parent() -> str:
+        return asyncio.run(ask())
+
+    ostinato_cluster(app)
+    assert await parent.submit().result_async() == "childchild"
+
+
+async def test_coroutines_of_a_test_may_wait_at_the_same_time(
     ostinato_cluster: MakeCluster, app: App
 ) -> None:
     @app.task

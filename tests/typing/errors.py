@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from ostinato import App, Context, Handle, Retry, State, cron, every
+from ostinato.testing import Cluster
 
 app = App("shop")
 
@@ -44,4 +45,9 @@ cron("@daily", misfire="never")  # E: arg-type
 every(None)  # E: arg-type
 app.submit("x", at="2026-01-01")  # E: arg-type
 App("shop", "sqlite://", "default")  # E: call-arg
+cluster = Cluster(app, start="2026-01-01")  # E: arg-type
+cluster.fail(report, 5.5)  # E: arg-type
+cluster.fail(report, OSError, attempts=2)  # E: arg-type
+cluster.finish(report)  # E: call-overload
+cluster.advance(None)  # E: arg-type
 unused = (datetime, State.SUCCESS)

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 
@@ -28,8 +30,9 @@ def mypy(name: str) -> list[tuple[int, str]]:
     return [(int(found[1]), found[2]) for found in errors if found is not None]
 
 
-def test_what_users_write_passes_a_strict_check() -> None:
-    assert mypy("api.py") == []
+@pytest.mark.parametrize("name", ["api.py", "kit.py"])
+def test_what_users_write_passes_a_strict_check(name: str) -> None:
+    assert mypy(name) == []
 
 
 def test_each_mistake_is_found_with_its_code() -> None:

@@ -4,7 +4,8 @@ A ``def`` task must find what it finds in a worker's process: no running loop in
 right to block. So it is not called by a turn of the loop: the loop stops, whoever drives it calls the
 function, and goes on. A call into the cluster from there drives the loop in its turn, one level deeper.
 
-Where a loop of somebody else's runs (an async test), one thread of the driver's own drives instead.
+Where a loop of somebody else's runs (an async test), one thread of the driver's own drives instead. Threads
+take turns: the one that calls a function lets others drive meanwhile, which the function may wait for.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import Context, copy_context
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
@@ -48,8 +49,10 @@ class Driver:
         #: What the test must hear of, whatever it was doing: the first is raised by the outermost call.
         self.faults: list[BaseException] = []
         self._waiting: deque[_Waiting] = deque()
-        #: Thread that drives, None if none does.
-        self._driving: int | None = None
+        #: Held by whoever runs the loop.
+        self._turn = threading.Lock()
+        #: Functions that are being called, one inside the other.
+        self._call_count = 0
         self._thread: ThreadPoolExecutor | None = None
         self._is_closing = False
 
@@ -65,10 +68,7 @@ class Driver:
         if running is self.loop:
             return _step(work())
         if running is not None:
-            return self._own_thread().submit(self._drive, work).result()
-        if self._driving not in (None, threading.get_ident()):
-            # A thread that a task has started, while the driver waits for that task.
-            return _step(work())
+            return self._elsewhere(work).result()
         return self._drive(work)
 
     async def run_async(self, work: Work[Value]) -> Value:
@@ -76,7 +76,7 @@ class Driver:
         self._require_open()
         if asyncio.get_running_loop() is self.loop:
             return await work()
-        return await asyncio.wrap_future(self._own_thread().submit(self.run, work))
+        return await asyncio.wrap_future(self._elsewhere(work))
 
     def close_with(self, work: Work[None]) -> None:
         """Run the beginning of the end: nobody hears of faults any more."""
@@ -111,50 +111,58 @@ class Driver:
                 hint="ask it inside its with block, or before the test ends",
             )
 
-    def _own_thread(self) -> ThreadPoolExecutor:
+    def _elsewhere(self, work: Work[Value]) -> Future[Value]:
+        """Drive in the driver's own thread; while a function is called, which may be there, in a new one."""
+        if self._call_count:
+            once = _one_thread()
+            future = once.submit(self._drive, work)
+            once.shutdown(wait=False)
+            return future
         if self._thread is None:
-            self._thread = ThreadPoolExecutor(1, thread_name_prefix="ostinato-testing")
-        return self._thread
+            self._thread = _one_thread()
+        return self._thread.submit(self._drive, work)
 
     # ── turns ─────────────────────────────────────────────────────────────────────────────────────────
 
     def _drive(self, work: Work[Value]) -> Value:
-        outermost = self._driving is None
-        self._driving = threading.get_ident()
-        try:
-            return self._to_end(self.loop.create_task(work()))
-        finally:
-            if outermost:
-                self._driving = None
-                self._tell_faults()
-
-    def _tell_faults(self) -> None:
-        faults, self.faults = self.faults, []
-        if faults and not self._is_closing:
-            raise faults[0]
-
-    def _to_end(self, task: asyncio.Task[Value]) -> Value:
+        with self._turn:
+            task = self.loop.create_task(work())
         task.add_done_callback(lambda _: self.loop.stop())
         try:
             while not task.done():
-                self.loop.run_forever()
-                while self._waiting:
-                    self._call(self._waiting.popleft())
+                with self._turn:
+                    if not (task.done() or self._waiting):
+                        self.loop.run_forever()
+                    waiting = self._waiting.popleft() if self._waiting else None
+                if waiting is not None:
+                    self._call(waiting)
         except BaseException:
             # An interrupt of the test: nobody waits for this any more.
             task.cancel()
             raise
+        finally:
+            self._tell_faults()
         return task.result()
+
+    def _tell_faults(self) -> None:
+        if self._call_count == 0 and not self._is_closing:
+            faults, self.faults = self.faults, []
+            if faults:
+                raise faults[0]
 
     def _call(self, waiting: _Waiting) -> None:
         if waiting.ended.done():
             return
+        self._call_count += 1
         try:
             ended = _Ended(waiting.context.run(waiting.function), None)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - raised where the task is awaited
             ended = _Ended(None, error)
-        if not waiting.ended.done():
-            waiting.ended.set_result(ended)
+        finally:
+            self._call_count -= 1
+        with self._turn:
+            if not waiting.ended.done():
+                waiting.ended.set_result(ended)
 
     async def call_between_turns(self, function: Callable[[], object]) -> object:
         """Call a function that may block, in the context of the caller; for coroutines of the loop."""
@@ -165,6 +173,10 @@ class Driver:
         if ended.error is not None:
             raise ended.error
         return ended.value
+
+
+def _one_thread() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(1, thread_name_prefix="ostinato-testing")
 
 
 def _step(work: Coroutine[Any, Any, Value]) -> Value:

@@ -1,16 +1,10 @@
-"""The parts of a test's cluster, and what is done on its loop: a node, its workers, a store in memory.
-
-Nothing here dies, so nothing has to be found out by silence: leases and the intervals of what only looks
-around are stretched far beyond any test. A day of virtual time then takes some turns of a few loops instead
-of hundreds of thousands of heartbeats. What decides about instances is untouched.
-"""
+"""What is done on the loop of a test's cluster: a node, its workers, a store in memory, and looks at them."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
 from datetime import tzinfo
-from pathlib import Path
 from random import Random
 
 from ostinato.control.apply import apply
@@ -20,11 +14,10 @@ from ostinato.control.queries import collect_instances
 from ostinato.control.replay import replay
 from ostinato.control.requests import Asker, require_ok
 from ostinato.core.definition import TaskDefinition, TaskRef
-from ostinato.core.instants import DAY, format_duration
+from ostinato.core.instants import format_duration
 from ostinato.core.states import LIVE_STATES, TERMINAL_STATES
 from ostinato.observe.hooks import Hooks
 from ostinato.observe.records import InstanceEnded, Record
-from ostinato.scheduler.config import NodeConfig
 from ostinato.scheduler.node import SchedulerNode
 from ostinato.sdk.app import App
 from ostinato.store.batches import InstanceFilter
@@ -32,59 +25,15 @@ from ostinato.store.changes import ChangeSignal
 from ostinato.store.memory import MemoryStore
 from ostinato.testing.inline_executor import InlineExecutor
 from ostinato.testing.instance import Instance, look_at
+from ostinato.testing.parts import ADDRESS, NODE_CONFIG, AskingClock, by_labels, worker_config
 from ostinato.testing.script import Script
 from ostinato.testing.virtual_clock import VirtualClock, VirtualTimeLoop
 from ostinato.wire.inprocess import InProcessNetwork
-from ostinato.worker.config import WorkerConfig
 from ostinato.worker.supervisor import Supervisor
-
-_ADDRESS = "node"
-#: Longer than any test; a century, the longest duration that there is.
-_NEVER_US = 100 * 365 * DAY
-#: Between two rounds of loops that only look around.
-_SELDOM_US = 365 * DAY
-#: At once, in each pool of slots.
-_SLOTS = 10_000
 
 
 class NotEnded(AssertionError):
     """Virtual time has passed, and what the test waits for has not ended."""
-
-
-class _Config(NodeConfig, frozen=True, kw_only=True):
-    @property
-    def heartbeat_us(self) -> int:
-        return _SELDOM_US
-
-
-_CONFIG = _Config(
-    tells_nodes=False,
-    ownership_lease_us=_NEVER_US,
-    renewal_us=_SELDOM_US,
-    look_us=_SELDOM_US,
-    worker_lease_us=_NEVER_US,
-    acknowledgement_us=_SELDOM_US,
-    safety_poll_us=_SELDOM_US,
-    backlog_us=_SELDOM_US,
-    success_retention_us=_NEVER_US,
-    other_retention_us=_NEVER_US,
-)
-
-
-class AskingClock(VirtualClock):
-    """For those who ask an owner and look for its answer: what can be done now is done before time passes."""
-
-    def __init__(self, *, start_us: int, loop: VirtualTimeLoop) -> None:
-        super().__init__(start_us=start_us, loop=loop)
-        self._of_loop = loop
-        self._done_us: int | None = None
-
-    async def sleep_until_us(self, boot_us: int) -> None:
-        if self._done_us == self.boot_us():
-            await super().sleep_until_us(boot_us)
-            return
-        self._done_us = self.boot_us()
-        await self._of_loop.idle()
 
 
 class Engine:
@@ -105,9 +54,9 @@ class Engine:
         self._asker = Asker(clock=self.asking_clock, rng=rng, by="test")
         self._network = InProcessNetwork()
         self._node = SchedulerNode(
-            _CONFIG,
+            NODE_CONFIG,
             store=self.store,
-            transport=self._network.node_transport(_ADDRESS),
+            transport=self._network.node_transport(ADDRESS),
             clock=clock,
             rng=rng,
             hooks=Hooks([self]),
@@ -150,7 +99,7 @@ class Engine:
         self._applied = definitions
         new = [definition for definition in definitions if definition.ref not in self._known]
         self._known.update(definition.ref for definition in new)
-        for labels, those in _by_labels(new):
+        for labels, those in by_labels(new):
             await self._add_worker(labels, those)
         await self._loop.idle()
 
@@ -165,13 +114,7 @@ class Engine:
                 self._elsewhere[ref] = self._script.runs_nowhere(ref)
         by_kind = {"python": own, "shell": self._elsewhere, "http": self._elsewhere}
         supervisor = Supervisor(
-            WorkerConfig(
-                worker_name=f"inline-{len(self._workers) + 1}",
-                scheduler=_ADDRESS,
-                capacity={"process": _SLOTS, "async": _SLOTS},
-                data_dir=Path(),
-                labels=labels,
-            ),
+            worker_config(len(self._workers) + 1, labels),
             clock=self.clock,
             transport=self._network.worker_transport(),
             executors=[
@@ -249,17 +192,3 @@ class Engine:
         """Pause or resume a task. Raises as ``set_task_flag``."""
         await self.catch_up()
         await set_task_flag(self.store, ref, verb=verb, asker=self._asker)
-
-
-def _by_labels(
-    definitions: Sequence[TaskDefinition],
-) -> list[tuple[dict[str, str], list[TaskDefinition]]]:
-    """Tasks that ask the same of their worker, together."""
-    groups: list[tuple[dict[str, str], list[TaskDefinition]]] = []
-    for definition in definitions:
-        same = next((those for labels, those in groups if labels == definition.labels), None)
-        if same is None:
-            groups.append((definition.labels, [definition]))
-        else:
-            same.append(definition)
-    return groups

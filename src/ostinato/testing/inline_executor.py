@@ -70,7 +70,7 @@ class InlineExecutor:
         self._clock = clock
         self._conduct = conduct
         self._functions = functions
-        self._callees: dict[TaskRef, Callee] = {}
+        self._callees = {ref: _callee(ref, function) for ref, function in functions.items()}
         self._sink: EventSink | None = None
         self._running: dict[str, _InlineAttempt] = {}
         self._abandoned: set[asyncio.Task[None]] = set()
@@ -149,11 +149,13 @@ class InlineExecutor:
         self._sink.finished([finished])
 
     def _find(self, ref: TaskRef, call: str) -> Callee:
-        if ref not in self._functions:
-            raise UserError("TASK_NOT_FOUND", f"no function was given for {call}", subject=str(ref))
-        if ref not in self._callees:
-            self._callees[ref] = _callee(ref, self._functions[ref])
-        return self._callees[ref]
+        callee = self._callees.get(ref)
+        if callee is None:
+            function = self._functions.get(ref)
+            if function is None:
+                raise UserError("TASK_NOT_FOUND", f"no function was given for {call}", subject=str(ref))
+            callee = self._callees[ref] = _callee(ref, function)
+        return callee
 
 
 class _InlineAttempt:

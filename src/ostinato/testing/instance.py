@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, tzinfo
 from types import TracebackType
+from typing import Any
 
 from ostinato.control.explain import AttemptStory, Story, WholeStory
 from ostinato.control.story_text import story_lines
@@ -71,7 +72,7 @@ class Instance:
     state: State
     reason: str
     key: str
-    payload: dict[str, object]
+    payload: dict[str, Any]
     result: object
     failure: Failure | None
     created: datetime
@@ -183,7 +184,7 @@ def _retries(story: Story, zone: tzinfo | None) -> list[RetryDecision]:
     ]
 
 
-def _payload(encoded: bytes) -> dict[str, object]:
+def _payload(encoded: bytes) -> dict[str, Any]:
     payload = decode_json(encoded)
     assert isinstance(payload, dict), "a payload is an object"
     return payload
