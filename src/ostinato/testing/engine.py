@@ -16,8 +16,9 @@ from ostinato.control.requests import Asker, require_ok
 from ostinato.core.definition import TaskDefinition, TaskRef
 from ostinato.core.instants import format_duration
 from ostinato.core.states import LIVE_STATES, TERMINAL_STATES
+from ostinato.errors import InternalError
 from ostinato.observe.hooks import Hooks
-from ostinato.observe.records import InstanceEnded, Record
+from ostinato.observe.records import InstanceEnded, LoopFailed, Record
 from ostinato.scheduler.node import SchedulerNode
 from ostinato.sdk.app import App
 from ostinato.store.batches import InstanceFilter
@@ -71,6 +72,10 @@ class Engine:
         """The node's hook."""
         if isinstance(record, InstanceEnded):
             self._ends.notify()
+        elif isinstance(record, LoopFailed):
+            # There is no world that could be away: it is a bug of ours.
+            message = f"loop {record.loop} failed: {record.error_message}\n{record.traceback}"
+            self._script.report(InternalError("INTERNAL", message))
 
     async def start(self) -> None:
         """Start the node, and a worker for what the apps declare, whose triggers are then in force."""

@@ -86,6 +86,10 @@ class Script:
         """Let a task result in `value`, or in what that returns when it is called with the payload."""
         self._stubs[ref] = value
 
+    def report(self, fault: BaseException) -> None:
+        """Tell the test, whatever it is doing, at the end of its present call."""
+        self._driver.faults.append(fault)
+
     def _plan(self, ref: TaskRef, planned: _Planned) -> None:
         self._planned.setdefault(ref, []).insert(0, planned)
 
@@ -123,7 +127,7 @@ class Script:
             field="time.sleep",
             hint="await asyncio.sleep in an async task, hand a wait into the task, or let the attempt hang()",
         )
-        self._driver.faults.append(refused)
+        self.report(refused)
         return refused
 
     def runs_nowhere(self, ref: TaskRef) -> Callable[..., object]:
@@ -137,7 +141,7 @@ class Script:
                 field="task",
                 hint="say what comes of it: cluster.stub(task, value) or cluster.fail(task, failure)",
             )
-            self._driver.faults.append(refused)
+            self.report(refused)
             # Not retried: the test hears of it once.
             raise EndsWith(safe_failure("EXECUTOR_ERROR", str(refused), category="permanent"))
 
