@@ -249,6 +249,7 @@ def test_a_result_has_its_declared_type_and_a_deadline_is_virtual(
         late.result(timeout="1h")
     assert cluster.now - cluster.instance(late).created == timedelta(hours=1)
     assert late.result(timeout="1h") == datetime(2026, 1, 1, tzinfo=UTC)
+    assert when.options(delay="300d").submit().result(timeout="301d") == datetime(2026, 1, 1, tzinfo=UTC)
     assert cluster.instance(late).result == datetime(2026, 1, 1, tzinfo=UTC)
 
 
