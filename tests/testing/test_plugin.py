@@ -7,6 +7,10 @@ import sys
 
 import pytest
 
+#: What takes long to load and has no part in this.
+_LIGHT = [
+    word for name in ("cacheprovider", "schemathesis", "hypothesispytest") for word in ("-p", f"no:{name}")
+]
 _SHOP = """
     from ostinato import App, Retry
 
@@ -30,7 +34,7 @@ def test_a_failing_test_shows_the_stories_of_its_instances(pytester: pytest.Pyte
             assert instance.state == "success"
         """
     )
-    result = pytester.runpytest_subprocess("-p", "no:cacheprovider")
+    result = pytester.runpytest_subprocess(*_LIGHT)
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
         [
@@ -55,15 +59,13 @@ def test_pytest_alone_imports_nothing_of_the_scheduler(pytester: pytest.Pytester
             assert not {"msgspec", "sqlalchemy", "grpc", "asyncio"} & set(sys.modules)
         """
     )
-    plugins = ["no:schemathesis", "no:asyncio", "no:hypothesispytest", "no:anyio", "no:cacheprovider"]
-    options = [word for plugin in plugins for word in ("-p", plugin)]
-    result = pytester.runpytest_subprocess(*options)
+    result = pytester.runpytest_subprocess(*_LIGHT, "-p", "no:asyncio", "-p", "no:anyio")
     result.assert_outcomes(passed=1)
 
 
 def test_the_plugin_can_be_left_out(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("def test_it(ostinato_cluster):\n    assert False")
-    result = pytester.runpytest_subprocess("-p", "no:ostinato", "-p", "no:cacheprovider")
+    result = pytester.runpytest_subprocess("-p", "no:ostinato", *_LIGHT)
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(["*fixture 'ostinato_cluster' not found*"])
 
