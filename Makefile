@@ -33,27 +33,37 @@ $(STAMP): pyproject.toml
 demo: $(STAMP) ## Run a night of real work that fails, is retried and ends (under a minute)
 	@$(BIN)/python examples/nightly/run.py
 
-# What kills and freezes processes has the machine to itself. The rest mostly waits, for commands to start or for
-# database servers, so it runs in four parts at the same time; what the first three say is shown once all have ended.
-PART_1 := $(wildcard tests/cli/test_[a-d]*.py) tests/sdk
-PART_2 := $(filter-out $(PART_1),$(wildcard tests/cli/test_*.py)) tests/api tests/surfaces
-# The soak and its like wait for leases and drains.
-SOAKS  := tests/processes/test_soak.py tests/processes/test_frozen_owner.py tests/processes/test_rolling_workers.py \
+# The tests run in parts, a few at a time; make shows what a part says once it has ended. Parts of the first kind mostly
+# wait, for commands to start or for database servers. What kills and freezes processes comes after them; the simulator,
+# which only calculates, fills the gaps that it leaves.
+SOAKS := tests/processes/test_soak.py tests/processes/test_frozen_owner.py tests/processes/test_rolling_workers.py \
   tests/processes/test_chaos.py tests/processes/test_database_away.py tests/processes/test_database_clock.py \
   tests/processes/test_forked_submitters.py tests/processes/test_server_full_disk.py tests/processes/test_pooled_nodes.py
-PART_3 := tests/contract tests/store $(SOAKS)
-ALONE  := tests/worker tests/processes
-REST   := $(filter-out tests/cli tests/sdk tests/api tests/surfaces tests/contract tests/store $(ALONE),$(patsubst %/,%,$(wildcard tests/*/)))
+KILLS := $(filter-out $(SOAKS),$(wildcard tests/processes/test_*.py))
+
+TESTS_commands     := $(wildcard tests/cli/test_[a-d]*.py) tests/sdk
+TESTS_surfaces     := $(filter-out $(TESTS_commands),$(wildcard tests/cli/test_*.py)) tests/api tests/surfaces
+TESTS_stores       := tests/contract tests/store
+TESTS_soaks        := $(SOAKS) tests/scheduler tests/chaos
+TESTS_worker       := tests/worker
+TESTS_kills        := $(filter $(wildcard tests/processes/test_[a-k]*.py),$(KILLS))
+TESTS_losses       := $(filter-out $(TESTS_kills),$(KILLS))
+TESTS_simulation   := $(wildcard tests/simulation)
+TESTS_rest         := $(filter-out tests/cli tests/sdk tests/api tests/surfaces tests/contract tests/store tests/scheduler \
+  tests/chaos tests/worker tests/processes tests/simulation,$(patsubst %/,%,$(wildcard tests/*/)))
+FIRST  := commands surfaces stores soaks rest
+SECOND := worker kills losses simulation
+
+# Everything is run, also after a failure, and then the whole has failed.
 test: $(STAMP) ## Run the tests
-	@mkdir -p build
-	@$(BIN)/python -m pytest $(PART_1) > build/part-1.log 2>&1 & first=$$!; \
-	  $(BIN)/python -m pytest $(PART_2) > build/part-2.log 2>&1 & second=$$!; \
-	  $(BIN)/python -m pytest $(PART_3) > build/part-3.log 2>&1 & third=$$!; \
-	  $(BIN)/python -m pytest $(REST); fourth=$$?; \
-	  wait $$first; first=$$?; wait $$second; second=$$?; wait $$third; third=$$?; \
-	  cat build/part-1.log build/part-2.log build/part-3.log; \
-	  test $$first = 0 -a $$second = 0 -a $$third = 0 -a $$fourth = 0
-	@$(BIN)/python -m pytest $(ALONE) $(addprefix --ignore=,$(SOAKS))
+	@failed=; \
+	  $(MAKE) --no-print-directory -k -j4 -O $(FIRST:%=test-%) || failed=1; \
+	  $(MAKE) --no-print-directory -k -j4 -O $(SECOND:%=test-%) || failed=1; \
+	  test -z "$$failed"
+
+test-%: $(STAMP)
+	@echo "$*: $(TESTS_$*)" | cut -c 1-100
+	@$(if $(filter simulation,$*),nice -n 19 )$(BIN)/python -m pytest $(TESTS_$*)
 
 check: $(STAMP) ## Format, lint, types, layers and house rules
 	@$(BIN)/ruff format --check $(RUFF_ON)
