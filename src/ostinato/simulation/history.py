@@ -1,8 +1,8 @@
-"""What really happened in a run, as an observer would know it who sees every process and the database at once.
+"""What really happened in a run, as an observer knows it who sees every process and the database at once.
 
 Everything is told at the moment at which it happens, in one order, by whoever makes it happen: the simulated
-database at each commit, the simulated worker at each start and end of user code, the client at each answer that
-it got, the driver of the faults. Times are true time of the run: microseconds since it began, of no process's
+database at each commit, the simulated worker at each start and end of user code, the client at each answer
+that it got, the driver of the faults. Times are true time of the run: microseconds since it began, of no process's
 clock. Instants inside rows are those of the clocks that wrote them.
 """
 
@@ -13,9 +13,10 @@ from typing import Literal
 
 import msgspec
 
+from ostinato.core.definition import TaskRow
 from ostinato.core.model import HistoryRow, Instance
 from ostinato.observe.records import Record
-from ostinato.store.batches import Proof
+from ostinato.store.batches import Proof, TriggerRow
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,6 +68,24 @@ class NodeRowCommitted(Event, frozen=True, kw_only=True):
     is_there: bool
 
 
+class TaskCommitted(Event, frozen=True, kw_only=True):
+    """A task is new (`before` None), has another version or flag, or was deleted (`after` None)."""
+
+    transaction: int
+    process: str
+    before: TaskRow | None
+    after: TaskRow | None
+
+
+class TriggerCommitted(Event, frozen=True, kw_only=True):
+    """A trigger has come into force (`before` None), moved on, or is no longer in force (`after` None)."""
+
+    transaction: int
+    process: str
+    before: TriggerRow | None
+    after: TriggerRow | None
+
+
 class RequestCommitted(Event, frozen=True, kw_only=True):
     """A request was made, or (`answer_code` not empty) answered."""
 
@@ -75,6 +94,8 @@ class RequestCommitted(Event, frozen=True, kw_only=True):
     request_id: str
     kind: str
     instance_id: str = ""
+    namespace: str = ""
+    task: str = ""
     answer_code: str = ""
 
 
@@ -132,7 +153,7 @@ class RequestAnswered(Event, frozen=True, kw_only=True):
 
 
 class Fault(Event, frozen=True, kw_only=True):
-    """Something was broken (`ends` False) or mended (True). `kind` is a word of the table in docs/simulation.md."""
+    """Something was broken (`ends` False) or mended (True). `kind` is of the table in docs/simulation.md."""
 
     kind: str
     target: str
@@ -144,6 +165,10 @@ class Phase(Event, frozen=True, kw_only=True):
     """The run has entered a phase; after ``healed`` nothing is broken any more."""
 
     name: Literal["safety", "healed", "ended"]
+
+
+class Tick(Event, frozen=True, kw_only=True):
+    """About a second of the healed phase has gone by: checkers of what must end in time look now."""
 
 
 class Observed(Event, frozen=True, kw_only=True):
