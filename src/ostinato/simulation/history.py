@@ -2,8 +2,8 @@
 
 Everything is told at the moment at which it happens, in one order, by whoever makes it happen: the simulated
 database at each commit, the simulated worker at each start and end of user code, the client at each answer
-that it got, the driver of the faults. Times are true time of the run: microseconds since it began, of no process's
-clock. Instants inside rows are those of the clocks that wrote them.
+that it got, the driver of the faults. Times are true time of the run: microseconds since it began, of no
+process's clock. Instants inside rows are those of the clocks that wrote them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""I6: an attempt ends in the database once, by what it did; a late or repeated result is kept, without effect.
+"""I6: an attempt ends in the database once, by what it did; a late or repeated result has no effect.
 
 A success needs an execution of exactly that attempt that returned, and what it returned. A result that was
 safe on the worker's disk counts in the end, or stands in the history as refused.
