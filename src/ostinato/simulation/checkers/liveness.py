@@ -21,7 +21,7 @@ class Liveness(Checker):
         self._live_counts: dict[TaskRef, int] = {}
         self._tasks: dict[TaskRef, TaskRow] = {}
         self._healed_us: int | None = None
-        #: When an instance was moved last, in true time.
+        #: When something that was made before the healing was moved last, in true time.
         self.moved_us = 0
 
     def on(self, event: Event) -> None:
@@ -67,7 +67,7 @@ class Liveness(Checker):
                 self._live.pop(before.id, None)
             if after is not None and after.state not in TERMINAL_STATES:
                 self._live[after.id] = after
-            if before is not None:
+            if before is not None and before.created_us <= (self._healed_us or 0):
                 self.moved_us = event.at_us
 
     def _may_wait(self, instance: Instance, now_us: int) -> bool:
