@@ -13,18 +13,24 @@ from ostinato.store.memory.tables import Tables, fire_key
 from ostinato.store.rules import Move, birth_problem, data_problem, move_problem, moves_of
 
 
-def commit(tables: Tables, batch: CommitBatch) -> CommitReport:
-    """Write `batch`; what is left out, and why, is the report."""
-    return _Transaction(tables, batch).run()
+def proven_partitions(tables: Tables, batch: CommitBatch) -> frozenset[int]:
+    """Partitions whose proof in `batch` holds now."""
+    return frozenset(proof.partition for proof in batch.proofs if tables.owners[proof.partition] == proof)
+
+
+def commit(tables: Tables, batch: CommitBatch, proven: frozenset[int] | None = None) -> CommitReport:
+    """Write `batch`; what is left out, and why, is the report.
+
+    `proven` is what the transaction has found proven and keeps locked since; None: proofs are checked now.
+    """
+    return _Transaction(tables, batch, proven_partitions(tables, batch) if proven is None else proven).run()
 
 
 class _Transaction:
-    def __init__(self, tables: Tables, batch: CommitBatch) -> None:
+    def __init__(self, tables: Tables, batch: CommitBatch, proven: frozenset[int]) -> None:
         self.tables = tables
         self.batch = batch
-        self.proven = frozenset(
-            proof.partition for proof in batch.proofs if tables.owners[proof.partition] == proof
-        )
+        self.proven = proven
         self.lost: set[int] = {proof.partition for proof in batch.proofs} - self.proven
         self.unmatched: set[str] = set()
         self.rejected: dict[str, str] = {}
@@ -129,7 +135,7 @@ class _Transaction:
             if not self._writable(row.partition, row.instance_id) or row.instance_id in unborn:
                 continue
             if row.unconditional or row.instance_id not in self.unmatched:
-                self.tables.history[row.instance_id].append(copy(row))
+                self.tables.add_history(copy(row))
 
     def _answer(self) -> None:
         for answer in self.batch.answers:
@@ -139,8 +145,7 @@ class _Transaction:
             if answer.instance_id in self.unmatched or request is None:
                 continue
             if answer.request_id not in self.tables.answers:
-                self.tables.answers[answer.request_id] = answer
-                self.tables.open_requests.discard((request.created_us, request.id))
+                self.tables.answer_request(request, answer)
 
     def _switch(self, switch: SwitchVersion) -> None:
         ref = TaskRef(switch.namespace, switch.task)
