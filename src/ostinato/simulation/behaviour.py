@@ -5,22 +5,23 @@ The same attempt of the same seed always does the same, wherever and whenever it
 
 from __future__ import annotations
 
+import errno
+from collections.abc import Callable
 from random import Random
 
 import msgspec
 
 from ostinato.core.definition import PythonSpec, TaskDefinition
-from ostinato.core.failure.failure import Failure, safe_failure
+from ostinato.core.failure.signals import RetryLater, TaskError
 from ostinato.core.instants import MILLISECOND, MINUTE, SECOND
 from ostinato.core.retry.policy import RetryPolicy
 from ostinato.core.schedule.trigger import CronTrigger, DateTrigger, IntervalTrigger, Trigger
+from ostinato.sdk.context import Context
+from ostinato.simulation.executions import work_for
 
 
-class Behaviour(msgspec.Struct, frozen=True):
-    """One attempt: it takes `run_us`, then fails with `failure`, or returns its own attempt id (I6)."""
-
-    run_us: int
-    failure: Failure | None
+#: An exception that a task raises, made anew each time.
+Raises = Callable[[], Exception]
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,26 +31,32 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     run_us_min: int
     run_us_max: int
     failure_share: float
-    failures: tuple[Failure, ...]
+    failures: tuple[Raises, ...]
 
     @property
     def name(self) -> str:
         return self.definition.name
 
-    def behaviour(self, *, seed: int, instance_id: str, attempt: int) -> Behaviour:
-        """What an attempt of this task does."""
-        rng = Random(f"behaviour {seed} {instance_id} {attempt}")
-        run_us = rng.randrange(self.run_us_min, self.run_us_max + 1)
-        fails = rng.random() < self.failure_share
-        return Behaviour(run_us, rng.choice(self.failures) if fails else None)
+    def function(self, seed: int) -> Callable[..., object]:
+        """The task's code: it works for a while, then raises, or returns the id of its own attempt (I6)."""
+
+        async def body(context: Context) -> str:
+            rng = Random(f"behaviour {seed} {context.instance_id} {context.attempt}")
+            run_us = rng.randrange(self.run_us_min, self.run_us_max + 1)
+            fails = rng.random() < self.failure_share
+            await work_for(run_us)
+            if fails:
+                raise rng.choice(self.failures)()
+            return context.attempt_id
+
+        return body
 
 
-_FAILURES = (
-    safe_failure("ECONNRESET", "reset by the simulation"),
-    safe_failure("ENOMEM", "nothing left"),
-    safe_failure("MY_OWN_CODE", "as the task says"),
+_FAILURES: tuple[Raises, ...] = (
+    lambda: ConnectionResetError(errno.ECONNRESET, "reset by the simulation"),
+    lambda: MemoryError("nothing left"),
+    lambda: TaskError("as the task says", code="MY_OWN_CODE"),
 )
-_PERMANENT = safe_failure("EACCES", "not allowed")
 _RUNS = (
     (0, 50),
     (MILLISECOND, 200 * MILLISECOND),
@@ -67,16 +74,17 @@ def profiles_of(seed: int, *, count: int, start_us: int) -> list[Profile]:
 
 def _profile(rng: Random, name: str, *, start_us: int) -> Profile:
     run_us_min, run_us_max = rng.choices(_RUNS, weights=(2, 4, 4, 3, 1))[0]
-    failures = list(_FAILURES)
+    failures = [*_FAILURES]
     if rng.random() < 0.3:
-        failures.append(_PERMANENT)
+        failures.append(lambda: PermissionError(errno.EACCES, "not allowed"))
     if rng.random() < 0.3:
-        failures.append(safe_failure("HTTP_503", "later", retry_after_us=rng.randrange(1, 20) * SECOND))
+        after_s = rng.randrange(1, 20)
+        failures.append(lambda: RetryLater("not now", after=after_s))
     timeout_us = None if rng.random() < 0.4 else rng.choice((2, 10, 60)) * SECOND
     definition = TaskDefinition(
         namespace="default",
         name=name,
-        executor=PythonSpec(f"simulated:{name}", is_async=False, accepts_any=True),
+        executor=PythonSpec(f"simulated:{name}", is_async=rng.random() < 0.5),
         triggers=_triggers(rng, start_us),
         retry=_policy(rng),
         timeout_us=timeout_us,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from ostinato.core.definition import TaskRef, TaskRow
 from ostinato.core.model import HistoryRow, Instance
 from ostinato.simulation.history import (
     Event,
@@ -14,8 +15,10 @@ from ostinato.simulation.history import (
     OwnerCommitted,
     RequestCommitted,
     RowCommitted,
+    TaskCommitted,
+    TriggerCommitted,
 )
-from ostinato.store.batches import NodeRow, Proof, Request, RequestAnswer
+from ostinato.store.batches import NodeRow, Proof, Request, RequestAnswer, TriggerRow
 from ostinato.store.memory.tables import Tables
 
 Result = TypeVar("Result")
@@ -100,6 +103,25 @@ class ObservedTables(Tables):
         super().answer_request(request, answer)
         self._request(request, instance_id=answer.instance_id, answer_code=answer.code)
 
+    def put_task(self, task: TaskRow) -> None:
+        before = self.tasks.get(task.ref)
+        super().put_task(task)
+        self._task(before, task)
+
+    def drop_task(self, ref: TaskRef) -> None:
+        before = self.tasks[ref]
+        super().drop_task(ref)
+        self._task(before, None)
+
+    def put_trigger(self, trigger: TriggerRow) -> None:
+        before = self.triggers.get(trigger.id)
+        super().put_trigger(trigger)
+        self._trigger(before, trigger)
+
+    def drop_trigger(self, trigger: TriggerRow) -> None:
+        super().drop_trigger(trigger)
+        self._trigger(trigger, None)
+
     def _row(self, before: Instance | None, after: Instance | None, *, partition: int) -> None:
         self._events.append(
             RowCommitted(
@@ -107,6 +129,28 @@ class ObservedTables(Tables):
                 transaction=self._transaction,
                 process=self._process,
                 proof=self._proofs.get(partition),
+                before=before,
+                after=after,
+            )
+        )
+
+    def _task(self, before: TaskRow | None, after: TaskRow | None) -> None:
+        self._events.append(
+            TaskCommitted(
+                at_us=self._told_to.now_us(),
+                transaction=self._transaction,
+                process=self._process,
+                before=before,
+                after=after,
+            )
+        )
+
+    def _trigger(self, before: TriggerRow | None, after: TriggerRow | None) -> None:
+        self._events.append(
+            TriggerCommitted(
+                at_us=self._told_to.now_us(),
+                transaction=self._transaction,
+                process=self._process,
                 before=before,
                 after=after,
             )
@@ -132,6 +176,8 @@ class ObservedTables(Tables):
                 request_id=request.id,
                 kind=request.kind,
                 instance_id=instance_id,
+                namespace=request.namespace,
+                task=request.task,
                 answer_code=answer_code,
             )
         )

@@ -158,7 +158,7 @@ class _Transaction:
                 self.tables.drop_trigger(trigger)
         for trigger in switch.triggers:
             self.tables.put_trigger(trigger)
-        self.tables.tasks[ref] = msgspec.structs.replace(task, scheduled_version=switch.version)
+        self.tables.put_task(msgspec.structs.replace(task, scheduled_version=switch.version))
 
     def _set_flags(self) -> None:
         for flags in self.batch.flags:
@@ -166,10 +166,12 @@ class _Transaction:
             name = f"{flags.namespace}/{flags.task}"
             if not self._writable(flags.partition, name) or task is None or task.partition != flags.partition:
                 continue
-            self.tables.tasks[task.ref] = msgspec.structs.replace(
-                task,
-                paused=task.paused if flags.paused is None else flags.paused,
-                disabled=task.disabled if flags.disabled is None else flags.disabled,
+            self.tables.put_task(
+                msgspec.structs.replace(
+                    task,
+                    paused=task.paused if flags.paused is None else flags.paused,
+                    disabled=task.disabled if flags.disabled is None else flags.disabled,
+                )
             )
 
     def _delete(self, deletion: DeleteTask) -> None:
@@ -177,7 +179,7 @@ class _Transaction:
         task = self.tables.tasks.get(ref)
         if task is None or task.partition != deletion.partition:
             return
-        del self.tables.tasks[ref]
+        self.tables.drop_task(ref)
         for trigger in self.tables.triggers_of(ref):
             self.tables.drop_trigger(trigger)
         # A task of that name that comes back must not answer with instances of this one.

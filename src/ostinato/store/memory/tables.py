@@ -84,6 +84,13 @@ class Tables:
         """`row` itself is kept."""
         self.history[row.instance_id].append(row)
 
+    def put_task(self, task: TaskRow) -> None:
+        """Insert or replace."""
+        self.tasks[task.ref] = task
+
+    def drop_task(self, ref: TaskRef) -> None:
+        del self.tasks[ref]
+
     def put_trigger(self, trigger: TriggerRow) -> None:
         """Insert or replace."""
         self.triggers[trigger.id] = trigger
