@@ -362,7 +362,7 @@ def _lost_then_refused(story: Story) -> None:
 def _lost_with_its_disk(story: Story) -> None:
     _running(story)
     story.end()
-    story.wait(SECOND).fault("machine_crashed")
+    story.wait(SECOND).fault("machine_lost")
     story.wait(MINUTE).fail(code="WORKER_LOST", category="lost")
 
 

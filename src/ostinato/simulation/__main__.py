@@ -60,9 +60,7 @@ def _many(seeds: Iterable[int], *, jobs: int, minutes: float | None) -> int:
     return 1 if totals.failed else 0
 
 
-def _reports(
-    seeds: Iterable[int], *, jobs: int, minutes: float | None
-) -> Iterator[tuple[RunReport, float]]:
+def _reports(seeds: Iterable[int], *, jobs: int, minutes: float | None) -> Iterator[tuple[RunReport, float]]:
     if jobs == 1 and minutes is None:
         yield from map(_one, seeds)
         return

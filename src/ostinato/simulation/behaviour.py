@@ -19,7 +19,6 @@ from ostinato.core.schedule.trigger import CronTrigger, DateTrigger, IntervalTri
 from ostinato.sdk.context import Context
 from ostinato.simulation.executions import work_for
 
-
 #: An exception that a task raises, made anew each time.
 Raises = Callable[[], Exception]
 

@@ -18,7 +18,9 @@ from ostinato.simulation.swarm import SwarmOptions
 TRIES_MAX = 60
 
 
-def shrink(options: SwarmOptions, report: RunReport, *, tries: int = TRIES_MAX) -> tuple[SwarmOptions, RunReport]:
+def shrink(
+    options: SwarmOptions, report: RunReport, *, tries: int = TRIES_MAX
+) -> tuple[SwarmOptions, RunReport]:
     """The smallest options found that break one of the same rules, with their report."""
     rules = {violation.invariant for violation in report.violations}
     left = tries

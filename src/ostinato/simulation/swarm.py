@@ -18,29 +18,42 @@ Temper = Literal["calm", "rough", "wild"]
 #: Every kind of fault that the driver knows, with how often it comes in a rough seed (mean interval). The
 #: table of docs/simulation.md says what each is.
 FAULT_KINDS: dict[str, int] = {
-    "node_crashed": 40 * SECOND,
+    "node_killed": 40 * SECOND,
     "node_stopped": 40 * SECOND,
-    "node_frozen": 40 * SECOND,
-    "node_cut_off": 40 * SECOND,
-    "worker_crashed": 40 * SECOND,
+    "node_frozen": 30 * SECOND,
+    "node_suspended": 60 * SECOND,
+    "node_machine_lost": 60 * SECOND,
+    "worker_killed": 40 * SECOND,
     "worker_drained": 60 * SECOND,
-    "machine_crashed": 60 * SECOND,
-    "machine_frozen": 60 * SECOND,
-    "supervisor_frozen": 60 * SECOND,
-    "disk_full": 90 * SECOND,
+    "supervisor_frozen": 40 * SECOND,
+    "guardian_killed": 60 * SECOND,
+    "guardian_frozen": 60 * SECOND,
+    "machine_frozen": 40 * SECOND,
+    "machine_lost": 60 * SECOND,
+    "machine_replaced": 90 * SECOND,
+    "disk_full": 60 * SECOND,
+    "disk_slow": 60 * SECOND,
+    "clock_jumped": 40 * SECOND,
+    "clock_drifting": 60 * SECOND,
     "link_silent": 20 * SECOND,
+    "worker_cut_off": 30 * SECOND,
     "stream_broken": 15 * SECOND,
     "network_slow": 40 * SECOND,
     "address_refused": 40 * SECOND,
     "database_restarted": 60 * SECOND,
+    "database_failed_over": 90 * SECOND,
     "database_stalled": 40 * SECOND,
     "database_slow": 40 * SECOND,
+    "commits_slow": 40 * SECOND,
     "database_full": 90 * SECOND,
+    "database_read_only": 90 * SECOND,
+    "database_refuses": 40 * SECOND,
+    "database_silent": 40 * SECOND,
+    "wire_slow": 40 * SECOND,
     "answers_lost": 40 * SECOND,
-    "hints_lost": 40 * SECOND,
-    "transaction_left_open": 40 * SECOND,
-    "locks_stolen": 60 * SECOND,
-    "clock_jumped": 40 * SECOND,
+    "sessions_ended": 40 * SECOND,
+    "node_locks_lost": 60 * SECOND,
+    "hints_disturbed": 40 * SECOND,
 }
 #: In a wild seed faults come so much oftener.
 _WILD = 3
@@ -72,8 +85,6 @@ class SwarmOptions(msgspec.Struct, frozen=True, kw_only=True):
     skew_us_max: int
     drift_ppm_max: int
     has_session_locks: bool
-    #: Kinds that this run does without, for shrinking.
-    without: frozenset[str] = frozenset()
     #: Faults behind this number do not come, for shrinking.
     fault_count_max: int = 1_000_000
 

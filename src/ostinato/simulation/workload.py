@@ -1,33 +1,26 @@
-"""What clients of a run do: submit, repeat, cancel, replay, pause, disable, edit and delete, as the seed says.
-
-They use the verbs of ``control`` on a store of their own, as the SDK does with a database URL.
-"""
+"""What clients of a run do: submit, repeat, cancel, replay, pause, disable, edit, delete, as the seed says."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
 from collections.abc import Sequence
-from random import Random
 
 import msgspec
 
-from ostinato.clock import Clock
-from ostinato.control.apply import apply
-from ostinato.control.cancel import cancel
 from ostinato.control.delete import delete_task
-from ostinato.control.pause import FlagVerb, set_task_flag
+from ostinato.control.pause import FlagVerb
 from ostinato.control.replay import replay
-from ostinato.control.requests import Asker
-from ostinato.control.submit import SubmitRequest, submit
+from ostinato.control.submit import SubmitRequest
 from ostinato.core.definition import TaskDefinition, TaskRef
 from ostinato.core.ids import new_id
 from ostinato.core.instants import MILLISECOND, SECOND
 from ostinato.errors import OstinatoError
 from ostinato.simulation.behaviour import Profile
-from ostinato.simulation.history import History, RequestAnswered, SubmissionAnswered
+from ostinato.simulation.client_host import ClientHost, StoreFor
+from ostinato.simulation.history import History, SubmissionAnswered
+from ostinato.simulation.machine import Machine
 from ostinato.store.batches import RequestAnswer
-from ostinato.store.protocol import Store
 
 #: What a client does next, each as often as its number says.
 _ACTS = {
@@ -45,66 +38,69 @@ _ACTS = {
     "apply": 3,
 }
 _FLAGS: dict[str, FlagVerb] = {"pause": "pause", "resume": "resume", "disable": "disable", "enable": "enable"}
+_RELEASES: tuple[FlagVerb, ...] = ("resume", "enable")
 _RECENT_COUNT = 40
 #: A client repeats what it got no clear answer to so often.
 _REPEATS = 3
 
 
-class Client:
-    """One client: a process of its own, with a store and a clock."""
+class Client(ClientHost):
+    """A client that acts by chance, in its own process."""
 
     def __init__(
         self,
-        name: str,
+        machine: Machine,
         *,
-        store: Store,
-        clock: Clock,
-        rng: Random,
         history: History,
+        store_for: StoreFor,
         profiles: Sequence[Profile],
     ) -> None:
-        self.name = name
-        self._store = store
-        self._clock = clock
-        self._rng = rng
-        self._history = history
+        super().__init__(machine, history=history, store_for=store_for)
+        self._rng = machine.loop.random_for("workload", machine.name)
+        self._clock = machine.clock
         self._definitions = {profile.name: profile.definition for profile in profiles}
         self._recent: deque[str] = deque(maxlen=_RECENT_COUNT)
         self._keyed: deque[SubmitRequest] = deque(maxlen=_RECENT_COUNT)
-        self._asker = Asker(clock=clock, rng=rng, by=name)
         self._key_count = 0
+        self._acting: asyncio.Task[None] | None = None
 
-    async def run(self, *, act_us: int) -> None:
+    def begin(self, *, act_us: int) -> None:
+        """Act from now on, until `end`."""
+        self._acting = self.process.spawn(self._run(act_us), name="workload")
+
+    def end(self) -> None:
+        """Begin nothing more; what is under way goes on."""
+        if self._acting is not None:
+            self.process.call_soon(self._acting.cancel)
+
+    async def _run(self, act_us: int) -> None:
         """Act again and again, about every `act_us`; several acts may be under way."""
-        acts: set[asyncio.Task[None]] = set()
         names, weights = list(_ACTS), list(_ACTS.values())
         while True:
             wait_us = int(self._rng.expovariate(1.0) * act_us)
             await self._clock.sleep_until_us(self._clock.boot_us() + wait_us)
-            act = asyncio.create_task(self._act(self._rng.choices(names, weights)[0]))
-            acts.add(act)
-            act.add_done_callback(acts.discard)
+            self.do(self._act(self._rng.choices(names, weights)[0]))
 
     async def apply_all(self) -> None:
         """Put every task in force; again until it is."""
-        await self._until_done(self._apply_once)
+        while True:
+            try:
+                await self.open()
+                await self.apply(list(self._definitions.values()))
+            except OstinatoError:
+                await self._clock.sleep_until_us(self._clock.boot_us() + SECOND // 5)
+            else:
+                return
 
     async def settle(self) -> None:
         """Let everything go on that was paused or disabled, so that it can end."""
         for name in self._definitions:
-            for verb in ("resume", "enable"):
-                await self._until_done(lambda name=name, verb=verb: self._flag(name, verb))
+            for verb in _RELEASES:
+                await self._until_ok(TaskRef("default", name), verb)
 
-    async def _until_done(self, work: object) -> None:
-        while True:
-            try:
-                await work()  # type: ignore[operator]  # a coroutine function
-            except OstinatoError as error:
-                if error.code == "TASK_NOT_FOUND":
-                    return
-                await self._clock.sleep_until_us(self._clock.boot_us() + SECOND // 5)
-            else:
-                return
+    async def _until_ok(self, ref: TaskRef, verb: FlagVerb) -> None:
+        while await self.set_flag(ref, verb=verb) not in ("OK", "TASK_NOT_FOUND"):
+            await self._clock.sleep_until_us(self._clock.boot_us() + SECOND // 5)
 
     # ── acts ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -121,16 +117,12 @@ class Client:
                 await self._submit([rng.choice(list(self._keyed))])
             elif name == "cancel" and self._recent:
                 identifier = rng.choice(list(self._recent))
-                self._told(await cancel(self._store, [identifier], asker=self._asker), "cancel")
+                await self.cancel(identifier)
             elif name == "replay" and self._recent:
                 identifier = rng.choice(list(self._recent))
-                latest, force = rng.random() < 0.5, rng.random() < 0.5
-                answers = await replay(
-                    self._store, [identifier], asker=self._asker, latest=latest, force=force
-                )
-                self._told(answers, "replay")
+                await self._replay(identifier, latest=rng.random() < 0.5, force=rng.random() < 0.5)
             elif name in _FLAGS:
-                await self._flag(task, _FLAGS[name])
+                await self.set_flag(TaskRef("default", task), verb=_FLAGS[name])
             elif name == "edit":
                 self._definitions[task] = self._edited(self._definitions[task])
                 await self._apply_one(task)
@@ -138,7 +130,7 @@ class Client:
                 await self._apply_one(task)
             elif name == "delete":
                 ref = TaskRef("default", task)
-                self._told([await delete_task(self._store, ref, asker=self._asker)], "delete")
+                await self._asked("delete", "", self._delete(ref))
                 await self._apply_one(task)
         except OstinatoError as error:
             if error.code in ("INTERNAL", "INVARIANT"):
@@ -168,9 +160,7 @@ class Client:
         """Submit until there is an answer, or patience ends; then it stays open what was written."""
         for attempt in range(_REPEATS):
             try:
-                receipts = await submit(
-                    self._store, requests, now_us=await self._store.now_us(), rng=self._rng
-                )
+                receipts = await self._gateway.submit(requests)
             except OstinatoError as error:
                 for request in requests:
                     self._answered(request, request.id, error_code=error.code)
@@ -187,31 +177,20 @@ class Client:
         self._history.add(
             SubmissionAnswered(
                 at_us=self._history.now_us(),
-                process=self.name,
+                process=self.process.name,
                 instance_id=instance_id,
-                task=request.task,
+                task=f"{request.namespace}/{request.task}",
                 key=request.key,
                 error_code=error_code,
             )
         )
 
-    async def _flag(self, task: str, verb: FlagVerb) -> None:
-        answer = await set_task_flag(self._store, TaskRef("default", task), verb=verb, asker=self._asker)
-        self._told([answer], verb)
+    async def _replay(self, instance_id: str, *, latest: bool, force: bool) -> None:
+        call = replay(self._store, [instance_id], asker=self.asker, latest=latest, force=force)
+        await self._asked("replay", instance_id, call)
 
-    def _told(self, answers: Sequence[RequestAnswer], kind: str) -> None:
-        for answer in answers:
-            if answer.request_id:
-                self._history.add(
-                    RequestAnswered(
-                        at_us=self._history.now_us(),
-                        process=self.name,
-                        request_id=answer.request_id,
-                        kind=kind,
-                        instance_id=answer.instance_id,
-                        answer_code=answer.code,
-                    )
-                )
+    async def _delete(self, ref: TaskRef) -> list[RequestAnswer]:
+        return [await delete_task(self._store, ref, asker=self.asker)]
 
     def _edited(self, definition: TaskDefinition) -> TaskDefinition:
         """The same task with something else in it."""
@@ -225,7 +204,4 @@ class Client:
         )
 
     async def _apply_one(self, task: str) -> None:
-        await apply(self._store, [self._definitions[task]], now_us=await self._store.now_us())
-
-    async def _apply_once(self) -> None:
-        await apply(self._store, list(self._definitions.values()), now_us=await self._store.now_us())
+        await self.apply([self._definitions[task]])

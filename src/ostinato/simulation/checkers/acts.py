@@ -48,7 +48,7 @@ class Acts(Checker):
         match event:
             case Transaction():
                 self._take(event)
-            case RequestAnswered():
+            case RequestAnswered() if event.request_id:
                 if self._answers.get(event.request_id) != event.answer_code:
                     said = self._answers.get(event.request_id, "nothing")
                     sentence = f"the client read {event.answer_code}, and the owner had written {said}"

@@ -16,10 +16,10 @@ from ostinato.simulation.history import Event, ExecutionBegan, ExecutionEnded, F
 
 #: A result is on the disk of a worker that works no later than this after the end of its execution.
 SPOOLED_US = 5 * SECOND
-#: Faults that may cost a machine what it has not synced yet.
-DISK_LOSSES = frozenset({"worker_crashed", "machine_crashed", "machine_frozen", "supervisor_frozen"})
-#: Faults during which a worker has no disk, or no machine, to keep a result on.
-DISKLESS = frozenset({"disk_full", "machine_replaced"})
+#: Faults with which what a machine has not synced yet may be lost.
+LOSSES = frozenset({"worker_killed", "machine_lost", "machine_frozen"})
+#: While these last a result may wait, on no disk, for whatever comes next.
+WAITS = frozenset({"disk_full", "disk_slow", "supervisor_frozen", "machine_replaced"})
 
 
 class ResultsCountOnce(Checker):
@@ -37,8 +37,9 @@ class ResultsCountOnce(Checker):
         self._gone: set[str] = set()
         #: Results that no loss of a disk excuses: attempt id and machine, while they may not be synced yet.
         self._fresh: deque[tuple[int, str, str]] = deque()
-        self._owed: dict[str, str] = {}
-        self._diskless: set[str] = set()
+        #: By attempt id: the instance, and the machine that has the result.
+        self._owed: dict[str, tuple[str, str]] = {}
+        self._waiting: set[str] = set()
 
     def on(self, event: Event) -> None:
         match event:
@@ -52,7 +53,7 @@ class ResultsCountOnce(Checker):
                 self._fault(event)
 
     def finish(self, at_us: int) -> None:
-        for attempt_id, instance_id in self._owed.items():
+        for attempt_id, (instance_id, _) in self._owed.items():
             if instance_id not in self._gone:
                 self.violate(
                     at_us,
@@ -109,18 +110,23 @@ class ResultsCountOnce(Checker):
             return
         self._ended[event.attempt_id] = event.how
         began = self._began.get(event.attempt_id)
-        if began is None or event.how == "killed" or began.machine in self._diskless:
+        if began is None or event.how == "killed" or began.machine in self._waiting:
             return
         while self._fresh and self._fresh[0][0] < event.at_us - SPOOLED_US:
             self._fresh.popleft()
         self._fresh.append((event.at_us, event.attempt_id, began.machine))
-        self._owed[event.attempt_id] = began.instance_id
+        self._owed[event.attempt_id] = began.instance_id, began.machine
 
     def _fault(self, event: Fault) -> None:
-        if event.kind in DISKLESS:
-            (self._diskless.discard if event.ends else self._diskless.add)(event.target)
-        if event.ends or event.kind not in DISK_LOSSES | DISKLESS:
+        if event.kind in WAITS:
+            (self._waiting.discard if event.ends else self._waiting.add)(event.target)
+        if event.ends:
             return
-        for ended_us, attempt_id, machine in self._fresh:
-            if machine == event.target and ended_us >= event.at_us - SPOOLED_US:
-                self._owed.pop(attempt_id, None)
+        if event.kind == "machine_replaced":
+            self._owed = {
+                attempt_id: owed for attempt_id, owed in self._owed.items() if owed[1] != event.target
+            }
+        elif event.kind in LOSSES | WAITS:
+            for ended_us, attempt_id, machine in self._fresh:
+                if machine == event.target and ended_us >= event.at_us - SPOOLED_US:
+                    self._owed.pop(attempt_id, None)
