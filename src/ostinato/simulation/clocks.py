@@ -10,16 +10,14 @@ Boot time goes on while processes are paused, as ``CLOCK_BOOTTIME`` does while a
 
 from __future__ import annotations
 
-import asyncio
-
-from ostinato.simulation.event_loop import SimulatedLoop
+from ostinato.simulation.event_loop import SimulatedLoop, wake
 from ostinato.testing.virtual_clock import BOOT_START_US, START_US
 
 _MILLION = 1_000_000
 
 
 class ProcessClock:
-    """The ``Clock`` of every process of one machine. Times are microseconds, `drift_ppm` parts per million."""
+    """The ``Clock`` of every process of one machine; `drift_ppm` in parts per million."""
 
     def __init__(
         self,
@@ -57,9 +55,9 @@ class ProcessClock:
             woken = loop.create_future()
             wait_us = boot_us - self.boot_us()
             if wait_us <= 0:
-                handle = loop.call_soon(_wake, woken)
+                handle = loop.call_soon(wake, woken)
             else:
-                handle = loop.call_at_us(loop.true_us + self._true_us_for(wait_us), _wake, woken)
+                handle = loop.call_at_us(loop.true_us + self.true_us_for(wait_us), wake, woken)
             try:
                 await woken
             finally:
@@ -77,13 +75,8 @@ class ProcessClock:
         self._base_boot_us, self._base_true_us = self.boot_us(), self._loop.true_us
         self._drift_ppm = drift_ppm
 
-    def _true_us_for(self, boot_us: int) -> int:
+    def true_us_for(self, boot_us: int) -> int:
         """True time that passes until so much boot time has, rounded up."""
         if not self._drift_ppm:
             return boot_us
         return -(-boot_us * _MILLION // (_MILLION + self._drift_ppm))
-
-
-def _wake(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)

@@ -27,6 +27,7 @@ from typing import Any, TypeVar
 
 from ostinato.errors import InternalError
 from ostinato.simulation.process import PROCESS, Process
+from ostinato.testing.virtual_clock import BOOT_START_US, START_US
 
 Value = TypeVar("Value")
 
@@ -104,6 +105,8 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self._handler: Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object] | None = None
         #: What nobody else could be told of: bugs, which the run reports.
         self.unhandled: list[dict[str, Any]] = []
+        #: True time, as a clock.
+        self.true_clock = TrueClock(self)
         #: The network, the database, the driver of the faults: what is no process of the system.
         self.world = self.process("world")
 
@@ -217,7 +220,9 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         (PROCESS.get(self.world) if context is None else context.get(PROCESS, self.world)).keep(task)
         return task
 
-    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
+    def run_in_executor(  # type: ignore[override]  # typeshed's form of it changes with the version
+        self, executor: Any, func: Callable[..., Any], *args: Any
+    ) -> asyncio.Future[Any]:
         """Call `func` here, a little later: there are no threads."""
         future = self.create_future()
         took_us = _THREAD_US_MIN + int(self._chance() * (_THREAD_US_MAX - _THREAD_US_MIN))
@@ -377,6 +382,34 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         """There is none."""
 
 
+class TrueClock:
+    """The clock of whoever has no machine: never wrong."""
+
+    def __init__(self, loop: SimulatedLoop) -> None:
+        self._loop = loop
+
+    def wall_us(self) -> int:
+        return START_US + self._loop.true_us
+
+    def boot_us(self) -> int:
+        return BOOT_START_US + self._loop.true_us
+
+    async def sleep_until_us(self, boot_us: int) -> None:
+        loop = self._loop
+        woken = loop.create_future()
+        handle = loop.call_at_us(max(loop.true_us, boot_us - BOOT_START_US), wake, woken)
+        try:
+            await woken
+        finally:
+            handle.cancel()
+
+
+def wake(future: asyncio.Future[None]) -> None:
+    """Set the result of a future that somebody may have given up."""
+    if not future.done():
+        future.set_result(None)
+
+
 def _call_into(future: asyncio.Future[Any], func: Callable[..., Any], args: tuple[Any, ...]) -> None:
     if future.done():
         return
@@ -396,7 +429,7 @@ def _take_apart(task: asyncio.Task[Any]) -> None:
     for _ in range(_CLOSE_ROUNDS_MAX):
         try:
             coroutine.close()
-        except BaseException:  # noqa: BLE001, S112 - it awaits in a finally, or fails there: both mean nothing now
+        except BaseException:  # noqa: BLE001 - it awaits in a finally, or fails there: both mean nothing now
             continue
         return
     raise InternalError("INTERNAL", f"{coroutine} does not end")

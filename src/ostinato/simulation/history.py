@@ -1,4 +1,4 @@
-"""What really happened in a run, as an observer knows it who sees every process and the database at once.
+"""What really happened in a run, for an observer who sees every process and the database at once.
 
 Everything is told at the moment at which it happens, in one order, by whoever makes it happen: the simulated
 database at each commit, the simulated worker at each start and end of user code, the client at each answer
@@ -153,7 +153,7 @@ class RequestAnswered(Event, frozen=True, kw_only=True):
 
 
 class Fault(Event, frozen=True, kw_only=True):
-    """Something was broken (`ends` False) or mended (True). `kind` is of the table in docs/simulation.md."""
+    """Something was broken (`ends` False) or mended (True). `kind`: a word of docs/simulation.md's table."""
 
     kind: str
     target: str

@@ -26,7 +26,7 @@ from ostinato.errors import ConflictError, UnavailableError
 from ostinato.simulation.event_loop import SimulatedLoop
 from ostinato.simulation.history import History
 from ostinato.simulation.process import Process
-from ostinato.simulation.streams import NodeEnd, Stream, WorkerEnd
+from ostinato.simulation.streams import NO_SIGN_OF_LIFE, NodeEnd, Stream, WorkerEnd
 from ostinato.wire.protocol import NodeTransport, StreamHandler, WorkerStream, WorkerTransport
 from ostinato.wire.streams import run_handler
 
@@ -72,7 +72,7 @@ class Network:
         delay: Delay | None = None,
         keepalive_us: int = KEEPALIVE_US,
     ) -> None:
-        """`delay` is that of every link until another is set. `keepalive_us`: a dead peer is noticed by then."""
+        """`delay` is that of every link until another is set. `keepalive_us`: when a dead peer is noticed."""
         self.loop = loop
         self.history = history
         self.rng = rng
@@ -164,12 +164,10 @@ class Network:
     def break_stream(self, stream: Stream, *, half_open_us_max: int = 0) -> None:
         """Break one stream, as `break_streams`."""
         later_us = int(self.rng.random() * half_open_us_max)
-        first, second = (stream.worker, stream.node)
-        if self.rng.random() < 0.5:
-            first, second = second, first
+        worker_first = self.rng.random() < 0.5
         stream.cut(self.rng)
-        first.end("the connection was reset", in_us=0)
-        second.end("the connection was reset", in_us=later_us)
+        stream.worker.end("the connection was reset", in_us=0 if worker_first else later_us)
+        stream.node.end("the connection was reset", in_us=later_us if worker_first else 0)
 
     def lose_machine(self, machine: str) -> None:
         """A machine is switched off: it answers nothing, and nobody is told. Its processes die elsewhere."""
@@ -187,8 +185,8 @@ class Network:
             return
         for stream in [known for known in self._streams.values() if known.is_between(sender, receiver)]:
             stream.cut(self.rng)
-            for end in (stream.worker, stream.node):
-                end.end("the other side gave no sign of life", in_us=int(self.rng.random() * SECOND))
+            stream.worker.end(NO_SIGN_OF_LIFE, in_us=int(self.rng.random() * SECOND))
+            stream.node.end(NO_SIGN_OF_LIFE, in_us=int(self.rng.random() * SECOND))
 
     # ── dialling ──────────────────────────────────────────────────────────────────────────────────────
 

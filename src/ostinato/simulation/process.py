@@ -13,6 +13,8 @@ from collections.abc import Callable, Coroutine
 from contextvars import Context, ContextVar, copy_context
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ostinato.clock import Clock
+
 if TYPE_CHECKING:
     from ostinato.simulation.event_loop import Handle, SimulatedLoop
 
@@ -41,6 +43,10 @@ class Process:
         self.name = name
         #: Where it runs: what the network, the clock and the disk know it by.
         self.machine = machine
+        #: Of a process of a task: the worker that it belongs to.
+        self.mark = ""
+        #: That of its machine; the true time where it has none.
+        self.clock: Clock = loop.true_clock
         self.turn_us = 0
         self.is_paused = False
         self.is_alive = True

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import Random
-from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeAlias, TypeVar
 
 from ostinato.simulation.process import Process
 from ostinato.wire.messages import NodeMessage, WorkerMessage
@@ -21,6 +21,15 @@ Received = TypeVar("Received")
 #: Messages that are on their way or wait at the other end before the sender waits.
 WINDOW_MESSAGE_COUNT = 256
 CLOSED_THERE = "the other side closed it"
+NO_SIGN_OF_LIFE = "the other side gave no sign of life"
+
+
+class _Receiver(Protocol[Received]):
+    """The end that a way leads to."""
+
+    def arrived(self, batch: list[Received]) -> None: ...
+
+    def ended(self, reason: str) -> None: ...
 
 
 class _Way(Generic[Sent]):
@@ -36,7 +45,9 @@ class _Way(Generic[Sent]):
         self._held_count = 0
         #: Nothing that is sent from now on arrives.
         self._is_cut = False
-        self.end: _End[object, Sent] | None = None
+        self.end: _Receiver[Sent] | None = None
+        #: Told when there is room again.
+        self.on_room: Callable[[], None] = _nobody
         #: Messages sent and not received yet.
         self.weight = 0
 
@@ -74,17 +85,17 @@ class _Way(Generic[Sent]):
         else:
             self.end.arrived(batch)
 
+    def taken(self, count: int) -> None:
+        """So many messages were received."""
+        self.weight -= count
+        self.on_room()
+
     def cut(self, rng: Random) -> None:
         """Lose a part of what is on its way, and all that is sent from now on."""
         self._is_cut = True
         kept_count = int(rng.random() * (len(self._batches) + 1))
         while len(self._batches) > kept_count:
             self._batches.pop()
-
-    def lose_all(self) -> None:
-        """Lose what is on its way, and all that is sent from now on."""
-        self._is_cut = True
-        self._batches.clear()
 
 
 class _End(Generic[Sent, Received]):
@@ -129,8 +140,7 @@ class _End(Generic[Sent, Received]):
             await self._something()
         taken = [message for batch in self._inbox for message in batch]
         self._inbox.clear()
-        self._incoming.weight -= len(taken)
-        self._stream.received(self)
+        self._incoming.taken(len(taken))
         return taken
 
     async def close(self) -> None:
@@ -214,7 +224,8 @@ class Stream:
         self.node: NodeEnd = _End(
             self, node, peer=f"{worker.name}:{number}", outgoing=self._down, incoming=self._up
         )
-        self._up.end, self._down.end = self.node, self.worker  # type: ignore[assignment]  # either sends what it likes
+        self._up.end, self._up.on_room = self.node, self.worker.wake
+        self._down.end, self._down.on_room = self.worker, self.node.wake
 
     def is_between(self, machine: str, other: str) -> bool:
         """Whether it runs between two machines, in whichever direction it was opened."""
@@ -228,15 +239,17 @@ class Stream:
     def lose(self, machine: str, *, within_us: int, rng: Random) -> None:
         """One machine is gone without a word; the other notices within the keepalive."""
         self.cut(rng)
-        for end, own in ((self.worker, self.machines[0]), (self.node, self.machines[1])):
-            if own != machine:
-                end.end("the other side gave no sign of life", in_us=within_us * 2 // 3 + int(rng.random() * within_us) // 3)
-
-    def received(self, end: WorkerEnd | NodeEnd) -> None:
-        """An end has made room: the other may go on sending."""
-        (self.node if end is self.worker else self.worker).wake()
+        in_us = within_us * 2 // 3 + int(rng.random() * within_us) // 3
+        if self.machines[0] != machine:
+            self.worker.end(NO_SIGN_OF_LIFE, in_us=in_us)
+        if self.machines[1] != machine:
+            self.node.end(NO_SIGN_OF_LIFE, in_us=in_us)
 
     def ended(self) -> None:
         """An end knows."""
         if self.worker.is_over and self.node.is_over:
             self._network.drop(self)
+
+
+def _nobody() -> None:
+    """Told of room before the stream is whole."""
