@@ -1,8 +1,10 @@
 """Shared time: the database's time, carried forward by a monotonic clock (design section 3).
 
 Due times, windows and fires are judged by this time alone, so that nodes with skewed clocks agree. A sample
-that is more than 5 s off what was expected is not believed until the next one confirms it; until then time
-triggers are held, so that a clock which jumps by years fires nothing.
+tells the time only as exactly as its way there and back was short: the clock is moved no further than the
+sample proves it wrong, so that a slow answer makes nobody early (I4). One that is more than 5 s off what was
+expected is not believed until the next one confirms it; until then time triggers are held, so that a clock
+which jumps by years fires nothing.
 """
 
 from __future__ import annotations
@@ -41,18 +43,19 @@ class SharedTime:
 
     async def sample(self) -> int:
         """Ask the database. Returns how far it was off, 0 for the first sample."""
-        before_us = self._clock.boot_us()
+        sent_us = self._clock.boot_us()
         database_us = await self._store.now_us()
-        middle_us = (before_us + self._clock.boot_us()) // 2
-        offset_us = database_us - middle_us
+        # The answer was true at some moment in between, however long either way took.
+        low_us, high_us = database_us - self._clock.boot_us(), database_us - sent_us
         if self._offset_us is None:
-            self._offset_us = offset_us
+            self._offset_us = low_us
             return 0
-        off_us = offset_us - self._offset_us
+        nearest_us = min(max(self._offset_us, low_us), high_us)
+        off_us = nearest_us - self._offset_us
         doubted_us = self._doubted_offset_us
-        is_confirmed = doubted_us is not None and abs(offset_us - doubted_us) <= CONFIRM_US
+        is_confirmed = doubted_us is not None and low_us - CONFIRM_US <= doubted_us <= high_us + CONFIRM_US
         if abs(off_us) <= JUMP_US or is_confirmed:
-            self._offset_us, self._doubted_offset_us = offset_us, None
+            self._offset_us, self._doubted_offset_us = nearest_us, None
         else:
-            self._doubted_offset_us = offset_us
+            self._doubted_offset_us = nearest_us
         return off_us

@@ -125,6 +125,9 @@ def _triggers(rng: Random, start_us: int) -> tuple[Trigger, ...]:
 def _policy(rng: Random) -> RetryPolicy:
     backoff = rng.choice(("fixed", "linear", "exponential", "delays"))
     jitter = rng.choice(("none", "none", "full", "equal", "decorrelated", "proportional"))
+    if backoff == "delays" and jitter == "decorrelated":
+        # It draws from the interval, which a list of delays does not have.
+        jitter = "none"
     delays_us = tuple(rng.randrange(8) * SECOND for _ in range(rng.randrange(1, 4)))
     return RetryPolicy(
         backoff=backoff,  # type: ignore[arg-type]  # drawn of its words

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ostinato.clock import Clock
 from ostinato.core.definition import TaskDefinition, TaskRef
 from ostinato.core.instants import HOUR, MILLISECOND
+from ostinato.core.model import Instance
 from ostinato.scheduler.config import NodeConfig
 from ostinato.simulation.behaviour import profiles_of
 from ostinato.simulation.clocks import ProcessClock
@@ -21,6 +24,8 @@ from ostinato.simulation.workload import Client
 from ostinato.store.protocol import Store
 from ostinato.testing.virtual_clock import START_US
 
+#: Unfinished work that a healed cluster has to do; the rest, newest last, is cancelled.
+LEFT_COUNT_MAX = 12
 #: What a node's idea of the shared time may be off: half of a sample's way, and what clocks drift in between.
 TIME_TOLERANCE_US = 100 * MILLISECOND
 
@@ -83,9 +88,12 @@ class Cluster:
         for client in self.clients:
             client.end()
 
-    async def settle(self) -> None:
-        """Let go on what was paused or disabled."""
-        await self.clients[0].process.spawn(self.clients[0].settle())
+    async def settle(self, unfinished: Sequence[Instance]) -> None:
+        """Let go on what was paused or disabled, and cancel what would keep the run too long."""
+        client = self.clients[0]
+        await client.process.spawn(client.settle())
+        for instance in unfinished[LEFT_COUNT_MAX:]:
+            client.do(client.cancel(instance.id, reason="the run is over soon"))
 
     def tell(self, event: Event) -> None:
         self.history.add(event)

@@ -145,8 +145,8 @@ async def _story(cluster: Cluster, judge: Judge) -> None:
     cluster.end_work()
     await driver.heal()
     cluster.tell(Phase(at_us=cluster.loop.true_us, name="healed"))
-    await cluster.settle()
     liveness = next((checker for checker in judge.checkers if isinstance(checker, Liveness)), None)
+    await cluster.settle([] if liveness is None else liveness.unfinished())
     await _until_all_has_ended(cluster, judge, liveness)
     cluster.tell(Phase(at_us=cluster.loop.true_us, name="ended"))
 

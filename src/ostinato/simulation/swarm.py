@@ -94,13 +94,13 @@ def options_of(seed: int) -> SwarmOptions:
     rng = Random(f"swarm {seed}")
     temper: Temper = rng.choices(("calm", "rough", "wild"), weights=(1, 5, 3))[0]
     worker_lease_us = rng.choices((6 * SECOND, 60 * SECOND), weights=(3, 1))[0]
-    safety_us = rng.randrange(40, 120) * SECOND
+    safety_us = rng.randrange(30, 90) * SECOND
     return SwarmOptions(
         seed=seed,
         temper=temper,
         partition_count=rng.choice((4, 4, 8, 16)),
-        node_count=rng.choices((1, 2, 3, 4), weights=(2, 5, 3, 1))[0],
-        worker_count=rng.choices((1, 2, 3, 4), weights=(2, 5, 3, 1))[0],
+        node_count=rng.choices((1, 2, 3, 4), weights=(3, 5, 2, 1))[0],
+        worker_count=rng.choices((1, 2, 3, 4), weights=(4, 5, 2, 1))[0],
         slot_count=rng.choice((1, 2, 4, 8)),
         worker_lease_us=worker_lease_us,
         safety_us=safety_us,

@@ -15,7 +15,7 @@ from ostinato.control.submit import SubmitRequest
 from ostinato.core.definition import TaskDefinition, TaskRef
 from ostinato.core.ids import new_id
 from ostinato.core.instants import MILLISECOND, SECOND
-from ostinato.errors import OstinatoError
+from ostinato.errors import OstinatoError, UnavailableError
 from ostinato.simulation.behaviour import Profile
 from ostinato.simulation.client_host import ClientHost, StoreFor
 from ostinato.simulation.history import History, SubmissionAnswered
@@ -87,7 +87,7 @@ class Client(ClientHost):
             try:
                 await self.open()
                 await self.apply(list(self._definitions.values()))
-            except OstinatoError:
+            except UnavailableError:
                 await self._clock.sleep_until_us(self._clock.boot_us() + SECOND // 5)
             else:
                 return
