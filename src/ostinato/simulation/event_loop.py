@@ -25,6 +25,8 @@ from itertools import count
 from random import Random
 from typing import Any, TypeVar
 
+import msgspec
+
 from ostinato.errors import InternalError
 from ostinato.simulation.process import PROCESS, Process
 from ostinato.testing.virtual_clock import BOOT_START_US, START_US
@@ -45,43 +47,31 @@ class StuckError(Exception):
     """The run cannot go on: nothing will ever happen again, or time does not move any more."""
 
 
-class Handle:
+class Handle(msgspec.Struct, gc=False, eq=False):
     """A callback that is due now or later; what ``call_soon`` and its like return."""
 
-    __slots__ = ("_at_us", "_loop", "args", "callback", "context", "process")
-
-    def __init__(
-        self,
-        callback: Callable[..., object],
-        args: tuple[Any, ...],
-        context: Context,
-        process: Process,
-    ) -> None:
-        self.callback: Callable[..., object] | None = callback
-        self.args = args
-        self.context = context
-        self.process = process
-        #: Of a timer that is not due yet: when it is, and whose it is.
-        self._at_us = 0
-        self._loop: SimulatedLoop | None = None
+    #: None once it was cancelled.
+    callback: Callable[..., object] | None
+    args: tuple[Any, ...]
+    context: Context
+    process: Process
+    #: Of a timer that is not due yet: when it is, and whose it is.
+    at_us: int = 0
+    loop: SimulatedLoop | None = None
 
     def cancel(self) -> None:
         """Never call it. Idempotent."""
         if self.callback is not None:
             self.callback = None
             self.args = ()
-            if self._loop is not None:
-                self._loop.timer_cancelled()
+            if self.loop is not None:
+                self.loop.timer_cancelled()
 
     def cancelled(self) -> bool:
         return self.callback is None
 
     def when(self) -> float:
-        return self._at_us / 1e6
-
-    def set_timer(self, loop: SimulatedLoop | None, at_us: int) -> None:
-        """It is in the heap of `loop`; None: no more."""
-        self._loop, self._at_us = loop, at_us
+        return self.at_us / 1e6
 
 
 class SimulatedLoop(asyncio.AbstractEventLoop):
@@ -96,7 +86,6 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self._timers: list[tuple[int, int, Handle]] = []
         self._next_number = count().__next__
         self._cancelled_count = 0
-        self._turns_left = TURNS_AT_ONE_INSTANT_MAX
         self._is_stopping = False
         self._is_running = False
         self._is_closed = False
@@ -172,8 +161,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         """Call `callback` at a true time, as the process whose code this is."""
         if context is None:
             context = copy_context()
-        handle = Handle(callback, args, context, context.get(PROCESS, self.world))
-        handle.set_timer(self, at_us)
+        handle = Handle(callback, args, context, context.get(PROCESS, self.world), at_us, self)
         heappush(self._timers, (at_us, self._next_number(), handle))
         return handle
 
@@ -258,50 +246,54 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
             events._set_running_loop(before)
 
     def _turn_for_ever(self) -> None:
+        # One function, as each call costs more than what it would do.
         runnable, chance = self._runnable, self._chance
+        turns_left, instant_us = TURNS_AT_ONE_INSTANT_MAX, self.true_us
         while not self._is_stopping:
-            if not runnable:
-                self._advance()
-                continue
             size = len(runnable)
             if size == 1:
                 process = runnable.pop()
-            else:
+            elif size:
                 # The last one fills the gap: cheap, and the order among them means nothing.
                 chosen = int(chance() * size)
                 process = runnable[chosen]
                 runnable[chosen] = runnable[-1]
                 runnable.pop()
-            self._turns_left -= 1
-            if not self._turns_left:
-                raise StuckError(f"time stands still at {self.true_us} µs, with {process.name} running")
-            self._turn(process)
-
-    def _turn(self, process: Process) -> None:
-        ready = process.ready
-        left = len(ready)
-        while left and ready:
-            left -= 1
-            handle = ready.popleft()
-            callback = handle.callback
-            if callback is None:
+            else:
+                self._advance()
                 continue
-            try:
-                handle.context.run(callback, *handle.args)
-            except Exception as error:  # noqa: BLE001 - as asyncio has it: told, and the loop goes on
-                self.call_exception_handler({"message": f"a callback of {process.name}", "exception": error})
-            if not process.is_alive:
-                return
-        if process.turn_us:
+            turns_left -= 1
+            if not turns_left:
+                if self.true_us == instant_us:
+                    raise StuckError(f"time stands still at {instant_us} µs, with {process.name} running")
+                turns_left, instant_us = TURNS_AT_ONE_INSTANT_MAX, self.true_us
+            ready = process.ready
+            for _ in range(len(ready)):
+                if not ready:
+                    break  # it has died of what it did
+                handle = ready.popleft()
+                callback = handle.callback
+                if callback is not None:
+                    try:
+                        handle.context.run(callback, *handle.args)
+                    except Exception as error:  # noqa: BLE001 - as asyncio has it: told, and the loop goes on
+                        self._tell_failed(process, error)
+            if process.turn_us:
+                self._charge(process)
+            elif ready and not process.is_paused:
+                runnable.append(process)
+            else:
+                process.is_waiting = process.is_alive and not process.is_paused
+
+    def _tell_failed(self, process: Process, error: Exception) -> None:
+        self.call_exception_handler({"message": f"a callback of {process.name}", "exception": error})
+
+    def _charge(self, process: Process) -> None:
+        """A turn is over, and takes its time."""
+        if process.is_alive:
             process.is_busy = True
             wake_us = self.true_us + process.turn_us
             self.call_at_us(wake_us, self._turn_paid, process, context=self.world.context)
-        elif process.is_paused:
-            return
-        elif ready:
-            self._runnable.append(process)
-        else:
-            process.is_waiting = True
 
     def _turn_paid(self, process: Process) -> None:
         process.is_busy = False
@@ -318,11 +310,11 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         now_us = timers[0][0]
         if now_us > self.true_us:
             self.true_us = now_us
-            self._turns_left = TURNS_AT_ONE_INSTANT_MAX
-        now_us = self.true_us
+        else:
+            now_us = self.true_us
         while timers and timers[0][0] <= now_us:
             handle = heappop(timers)[2]
-            handle._loop = None
+            handle.loop = None
             if handle.callback is None:
                 self._cancelled_count -= 1
                 continue

@@ -96,6 +96,7 @@ class Process:
         self.is_alive = False
         self.is_paused = False
         self.loop.withdraw(self)
+        self.ready.clear()
         self.ready = deque(maxlen=0)
         self.loop.bury(self._tasks)
         self._tasks = []
