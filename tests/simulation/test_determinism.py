@@ -63,7 +63,7 @@ class Storm:
             lambda: made.network.refuse(node.address), lambda: made.network.accept(node.address),
             lambda: clock.jump_wall(chance.randrange(-MINUTE, MINUTE)),
             lambda: clock.set_drift(chance.randrange(-200, 200)),
-        ]  # fmt: skip
+        ]  # fmt: skip  # a table of faults, several in a line
         if self.suspends:
             faults += [host.machine.suspend for host in (node, worker)]
             faults += [host.machine.wake for host in (node, worker)]

@@ -94,7 +94,7 @@ class SimulatedCluster:
         self._digest = blake2b(digest_size=16)
         self.history.listen(self._listen)
         self.rng = self.loop.random_for("story")
-        self.network = Network(self.loop, self.history, self.loop.random_for("network"))
+        self.network = Network(self.loop, self.history, rng=self.loop.random_for("network"))
         self.store = MemoryStore(self.loop.true_clock)
         self.config = config if config is not None else NodeConfig(worker_lease_us=6 * SECOND)
         self.calls: list[str] = []

@@ -110,9 +110,9 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         """A generator of its own for each use, so that one more draw here changes nothing elsewhere."""
         return Random(" ".join([str(self.seed), *map(str, names)]))
 
-    def run_in_world(self, callback: Callable[..., Value], *args: Any) -> Value:
+    def run_in_world(self, callback: Callable[..., Value], *args: Any, **named: Any) -> Value:
         """Call `callback` now, as the world: what it starts belongs to no process of the system."""
-        return self.world.context.copy().run(callback, *args)
+        return self.world.context.copy().run(callback, *args, **named)
 
     # ── who can run ───────────────────────────────────────────────────────────────────────────────────
 
@@ -418,10 +418,12 @@ def _take_apart(task: asyncio.Task[Any]) -> None:
     coroutine = task.get_coro()
     if coroutine is None:
         return
+    failure: BaseException | None = None
     for _ in range(_CLOSE_ROUNDS_MAX):
         try:
             coroutine.close()
-        except BaseException:  # noqa: BLE001 - it awaits in a finally, or fails there: both mean nothing now
-            continue
-        return
-    raise InternalError("INTERNAL", f"{coroutine} does not end")
+        except BaseException as error:  # noqa: BLE001 - it awaits in a finally, or fails there: nothing to nobody
+            failure = error
+        else:
+            return
+    raise InternalError("INTERNAL", f"{coroutine} does not end") from failure

@@ -35,7 +35,7 @@ class _Receiver(Protocol[Received]):
 class _Way(Generic[Sent]):
     """One direction: batches on their way, in order, and the one that says that no more will come."""
 
-    def __init__(self, network: Network, sender: Process, receiver: Process) -> None:
+    def __init__(self, network: Network, *, sender: Process, receiver: Process) -> None:
         self._network = network
         self._link = network.link(sender.machine, receiver.machine)
         self._last_us = 0
@@ -218,8 +218,8 @@ class Stream:
         self.number = number
         self.machines = (worker.machine, node.machine)
         self._network = network
-        self._up: _Way[WorkerMessage] = _Way(network, worker, node)
-        self._down: _Way[NodeMessage] = _Way(network, node, worker)
+        self._up: _Way[WorkerMessage] = _Way(network, sender=worker, receiver=node)
+        self._down: _Way[NodeMessage] = _Way(network, sender=node, receiver=worker)
         self.worker: WorkerEnd = _End(self, worker, peer=address, outgoing=self._up, incoming=self._down)
         self.node: NodeEnd = _End(
             self, node, peer=f"{worker.name}:{number}", outgoing=self._down, incoming=self._up
