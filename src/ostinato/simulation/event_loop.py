@@ -23,7 +23,7 @@ from contextvars import Context, copy_context
 from heapq import heapify, heappop, heappush
 from itertools import count
 from random import Random
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 
@@ -386,14 +386,24 @@ class TrueClock:
     def boot_us(self) -> int:
         return BOOT_START_US + self._loop.true_us
 
-    async def sleep_until_us(self, boot_us: int) -> None:
-        loop = self._loop
-        woken = loop.create_future()
-        handle = loop.call_at_us(max(loop.true_us, boot_us - BOOT_START_US), wake, woken)
-        try:
-            await woken
-        finally:
-            handle.cancel()
+    def sleep_until_us(self, boot_us: int) -> Coroutine[Any, Any, None]:
+        sleep = Sleep(loop=self._loop)
+        at_us = boot_us - BOOT_START_US
+        if at_us <= self._loop.true_us:
+            sleep.handle = self._loop.call_soon(wake, sleep)
+        else:
+            sleep.handle = self._loop.call_at_us(at_us, wake, sleep)
+        return cast(Coroutine[Any, Any, None], sleep)
+
+
+class Sleep(asyncio.Future[None]):
+    """A sleep that takes its timer along when it is cancelled."""
+
+    handle: Handle
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        self.handle.cancel()
+        return super().cancel(msg)
 
 
 def wake(future: asyncio.Future[None]) -> None:
