@@ -94,6 +94,8 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self._handler: Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object] | None = None
         #: What nobody else could be told of: bugs, which the run reports.
         self.unhandled: list[dict[str, Any]] = []
+        #: Told of every process that is paused, when it is.
+        self.pause_listeners: list[Callable[[Process], None]] = []
         #: True time, as a clock.
         self.true_clock = TrueClock(self)
         #: The network, the database, the driver of the faults: what is no process of the system.

@@ -86,6 +86,7 @@ class Network:
         self._gone: set[str] = set()
         self._streams: dict[int, Stream] = {}
         self._stream_count = 0
+        loop.pause_listeners.append(self._paused)
 
     def node_transport(self, process: Process, address: str) -> NodeTransport:
         """The transport of a node that will listen at `address`, any text."""
@@ -184,6 +185,19 @@ class Network:
         if self.link(sender, receiver).silent_since_us != since_us:
             return
         for stream in [known for known in self._streams.values() if known.is_between(sender, receiver)]:
+            stream.cut(self.rng)
+            stream.worker.end(NO_SIGN_OF_LIFE, in_us=int(self.rng.random() * SECOND))
+            stream.node.end(NO_SIGN_OF_LIFE, in_us=int(self.rng.random() * SECOND))
+
+    def _paused(self, process: Process) -> None:
+        at_us = self.loop.true_us + self.keepalive_us
+        self.loop.call_at_us(at_us, self._still_paused, process, process.pause_count)
+
+    def _still_paused(self, process: Process, pause_count: int) -> None:
+        """A process that stands still answers nobody who asks for a sign of life."""
+        if not process.is_paused or process.pause_count != pause_count:
+            return
+        for stream in [known for known in self._streams.values() if known.is_of(process)]:
             stream.cut(self.rng)
             stream.worker.end(NO_SIGN_OF_LIFE, in_us=int(self.rng.random() * SECOND))
             stream.node.end(NO_SIGN_OF_LIFE, in_us=int(self.rng.random() * SECOND))

@@ -49,6 +49,8 @@ class Process:
         self.clock: Clock = loop.true_clock
         self.turn_us = 0
         self.is_paused = False
+        #: Which pause the present or last one is.
+        self.pause_count = 0
         self.is_alive = True
         self.context: Context = copy_context()
         self.context.run(PROCESS.set, self)
@@ -78,7 +80,10 @@ class Process:
         """Run nothing until `resume`: what becomes due waits, in order. Idempotent."""
         if self.is_alive and not self.is_paused:
             self.is_paused = True
+            self.pause_count += 1
             self.loop.withdraw(self)
+            for listener in self.loop.pause_listeners:
+                self.loop.run_in_world(listener, self)
 
     def resume(self) -> None:
         """Go on with what has become due meanwhile. Idempotent."""

@@ -217,6 +217,7 @@ class Stream:
     ) -> None:
         self.number = number
         self.machines = (worker.machine, node.machine)
+        self._processes = (worker, node)
         self._network = network
         self._up: _Way[WorkerMessage] = _Way(network, sender=worker, receiver=node)
         self._down: _Way[NodeMessage] = _Way(network, sender=node, receiver=worker)
@@ -230,6 +231,10 @@ class Stream:
     def is_between(self, machine: str, other: str) -> bool:
         """Whether it runs between two machines, in whichever direction it was opened."""
         return self.machines in ((machine, other), (other, machine))
+
+    def is_of(self, process: Process) -> bool:
+        """Whether one of its ends is that process's."""
+        return process in self._processes
 
     def cut(self, rng: Random) -> None:
         """Nothing that is sent from now on arrives, and a part of what is on its way does not either."""
