@@ -270,6 +270,27 @@ def test_what_nobody_could_be_told_of_is_kept() -> None:
     assert [type(context["exception"]) for context in loop.unhandled] == [ZeroDivisionError]
 
 
+def test_a_task_that_failed_unheard_is_told_when_the_run_ends() -> None:
+    loop = SimulatedLoop(1)
+
+    async def fail() -> None:
+        raise ValueError("a bug")
+
+    async def story() -> None:
+        process = loop.process("a")
+        process.spawn(fail())
+        heard = process.spawn(fail())
+        with pytest.raises(ValueError, match="a bug"):
+            await heard
+        for _ in range(500):
+            await process.spawn(sleep(loop, 1))
+
+    loop.run(story())
+    assert loop.unhandled == []
+    loop.close()
+    assert [str(context["exception"]) for context in loop.unhandled] == ["a bug"]
+
+
 def test_cancelled_timers_are_not_kept() -> None:
     async def story(loop: SimulatedLoop) -> None:
         for _ in range(10_000):

@@ -1,4 +1,4 @@
-"""What befalls the simulated network: delay, silence, broken and half-open streams, machines that are gone."""
+"""What befalls the simulated network: delay, silence, broken and half-open streams, lost machines."""
 
 from __future__ import annotations
 

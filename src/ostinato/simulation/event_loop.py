@@ -340,8 +340,11 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         if self._is_closed:
             return
         for process in self._processes:
-            process._on_crash = {}
-            process.crash()
+            # asyncio tells of these when memory is collected, which is at no certain time.
+            for task in process.failures():
+                told = {"message": f"a task of {process.name}", "exception": task.exception(), "task": task}
+                self.call_exception_handler(told)
+            process.end_silently()
         self._is_closed = True
         before = events._get_running_loop()
         events._set_running_loop(self)
