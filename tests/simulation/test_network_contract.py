@@ -21,7 +21,7 @@ AT_ONCE = Delay(us_min=0, us_max=1)
 class SimulatedLinks:
     def __init__(self, loop: SimulatedLoop) -> None:
         self.loop = loop
-        self._network = Network(loop, History(lambda: loop.true_us), Random(1), delay=AT_ONCE)
+        self._network = Network(loop, History(lambda: loop.true_us), rng=Random(1), delay=AT_ONCE)
         self._count = 0
 
     def node_transport(self, address: str | None = None) -> NodeTransport:
@@ -46,7 +46,7 @@ def on_the_simulated_loop(test: Callable[..., object]) -> Callable[..., None]:
 
 class TestSimulatedNetwork(TransportContract):
     @pytest.fixture
-    def links(self) -> object:  # type: ignore[override]
+    def links(self) -> object:  # type: ignore[override]  # a generator that yields them
         loop = SimulatedLoop(1)
         yield SimulatedLinks(loop)
         loop.close()

@@ -21,7 +21,7 @@ from ostinato.simulation.client_host import ClientHost
 from ostinato.simulation.clocks import ProcessClock
 from ostinato.simulation.event_loop import SimulatedLoop
 from ostinato.simulation.executions import work_for
-from ostinato.simulation.history import Event, History
+from ostinato.simulation.history import Event, ExecutionBegan, ExecutionEnded, History
 from ostinato.simulation.machine import Machine
 from ostinato.simulation.network import Network
 from ostinato.simulation.node_host import NodeHost
@@ -94,7 +94,7 @@ class SimulatedCluster:
         self._digest = blake2b(digest_size=16)
         self.history.listen(self._listen)
         self.rng = self.loop.random_for("story")
-        self.network = Network(self.loop, self.history, self.loop.random_for("network"))
+        self.network = Network(self.loop, self.history, rng=self.loop.random_for("network"))
         self.store = MemoryStore(self.loop.true_clock)
         self.config = config if config is not None else NodeConfig(worker_lease_us=6 * SECOND)
         self.calls: list[str] = []
@@ -211,3 +211,24 @@ async def short() -> str:
     """User code that takes half a second."""
     await work_for(SECOND // 2)
     return "done"
+
+
+def executions(events: list[Event]) -> list[tuple[ExecutionBegan, ExecutionEnded | None]]:
+    """Every execution with its end, None for one that still runs, in the order of their beginnings."""
+    ended = {event.attempt_id: event for event in events if isinstance(event, ExecutionEnded)}
+    return [(event, ended.get(event.attempt_id)) for event in events if isinstance(event, ExecutionBegan)]
+
+
+def assert_single_execution(events: list[Event]) -> None:
+    """I1: of one instance no execution begins while another runs, and each attempt begins once."""
+    running: dict[str, str] = {}
+    instance_of: dict[str, str] = {}
+    for event in events:
+        if isinstance(event, ExecutionBegan):
+            assert event.attempt_id not in instance_of, f"I1: {event} began twice"
+            other = running.get(event.instance_id)
+            assert other is None, f"I1: {event} began while attempt {other} ran"
+            running[event.instance_id] = event.attempt_id
+            instance_of[event.attempt_id] = event.instance_id
+        elif isinstance(event, ExecutionEnded):
+            del running[instance_of[event.attempt_id]]

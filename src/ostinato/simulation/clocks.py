@@ -10,7 +10,10 @@ Boot time goes on while processes are paused, as ``CLOCK_BOOTTIME`` does while a
 
 from __future__ import annotations
 
-from ostinato.simulation.event_loop import SimulatedLoop, wake
+from collections.abc import Coroutine
+from typing import Any, cast
+
+from ostinato.simulation.event_loop import SimulatedLoop, Sleep, wake
 from ostinato.testing.virtual_clock import BOOT_START_US, START_US
 
 _MILLION = 1_000_000
@@ -49,22 +52,27 @@ class ProcessClock:
             passed_us = passed_us * (_MILLION + self._drift_ppm) // _MILLION
         return self._base_boot_us + passed_us
 
-    async def sleep_until_us(self, boot_us: int) -> None:
-        loop = self._loop
-        while True:
-            woken = loop.create_future()
-            wait_us = boot_us - self.boot_us()
-            if wait_us <= 0:
-                handle = loop.call_soon(wake, woken)
-            else:
-                handle = loop.call_at_us(loop.true_us + self.true_us_for(wait_us), wake, woken)
-            try:
-                await woken
-            finally:
-                handle.cancel()
-            # Its rate may have changed meanwhile.
-            if wait_us <= 0 or self.boot_us() >= boot_us:
-                return
+    def sleep_until_us(self, boot_us: int) -> Coroutine[Any, Any, None]:
+        """As the protocol says. A future, which asyncio waits for without a task of its own."""
+        sleep = Sleep(loop=self._loop)
+        wait_us = boot_us - self.boot_us()
+        if wait_us <= 0:
+            sleep.handle = self._loop.call_soon(wake, sleep)
+        else:
+            self._set_alarm(sleep, boot_us, wait_us=wait_us)
+        return cast(Coroutine[Any, Any, None], sleep)
+
+    def _set_alarm(self, sleep: Sleep, boot_us: int, *, wait_us: int) -> None:
+        at_us = self._loop.true_us + self.true_us_for(wait_us)
+        sleep.handle = self._loop.call_at_us(at_us, self._on_alarm, sleep, boot_us)
+
+    def _on_alarm(self, sleep: Sleep, boot_us: int) -> None:
+        # Its rate may have changed meanwhile.
+        wait_us = boot_us - self.boot_us()
+        if wait_us > 0:
+            self._set_alarm(sleep, boot_us, wait_us=wait_us)
+        else:
+            wake(sleep)
 
     def jump_wall(self, by_us: int) -> None:
         """Somebody sets the wall time, forward or back; boot time knows nothing of it."""

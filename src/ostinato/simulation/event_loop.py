@@ -23,7 +23,9 @@ from contextvars import Context, copy_context
 from heapq import heapify, heappop, heappush
 from itertools import count
 from random import Random
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
+
+import msgspec
 
 from ostinato.errors import InternalError
 from ostinato.simulation.process import PROCESS, Process
@@ -45,43 +47,31 @@ class StuckError(Exception):
     """The run cannot go on: nothing will ever happen again, or time does not move any more."""
 
 
-class Handle:
+class Handle(msgspec.Struct, gc=False, eq=False):
     """A callback that is due now or later; what ``call_soon`` and its like return."""
 
-    __slots__ = ("_at_us", "_loop", "args", "callback", "context", "process")
-
-    def __init__(
-        self,
-        callback: Callable[..., object],
-        args: tuple[Any, ...],
-        context: Context,
-        process: Process,
-    ) -> None:
-        self.callback: Callable[..., object] | None = callback
-        self.args = args
-        self.context = context
-        self.process = process
-        #: Of a timer that is not due yet: when it is, and whose it is.
-        self._at_us = 0
-        self._loop: SimulatedLoop | None = None
+    #: None once it was cancelled.
+    callback: Callable[..., object] | None
+    args: tuple[Any, ...]
+    context: Context
+    process: Process
+    #: Of a timer that is not due yet: when it is, and whose it is.
+    at_us: int = 0
+    loop: SimulatedLoop | None = None
 
     def cancel(self) -> None:
         """Never call it. Idempotent."""
         if self.callback is not None:
             self.callback = None
             self.args = ()
-            if self._loop is not None:
-                self._loop.timer_cancelled()
+            if self.loop is not None:
+                self.loop.timer_cancelled()
 
     def cancelled(self) -> bool:
         return self.callback is None
 
     def when(self) -> float:
-        return self._at_us / 1e6
-
-    def set_timer(self, loop: SimulatedLoop | None, at_us: int) -> None:
-        """It is in the heap of `loop`; None: no more."""
-        self._loop, self._at_us = loop, at_us
+        return self.at_us / 1e6
 
 
 class SimulatedLoop(asyncio.AbstractEventLoop):
@@ -96,7 +86,6 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self._timers: list[tuple[int, int, Handle]] = []
         self._next_number = count().__next__
         self._cancelled_count = 0
-        self._turns_left = TURNS_AT_ONE_INSTANT_MAX
         self._is_stopping = False
         self._is_running = False
         self._is_closed = False
@@ -105,6 +94,8 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self._handler: Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object] | None = None
         #: What nobody else could be told of: bugs, which the run reports.
         self.unhandled: list[dict[str, Any]] = []
+        #: Told of every process that is paused, when it is.
+        self.pause_listeners: list[Callable[[Process], None]] = []
         #: True time, as a clock.
         self.true_clock = TrueClock(self)
         #: The network, the database, the driver of the faults: what is no process of the system.
@@ -121,9 +112,9 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         """A generator of its own for each use, so that one more draw here changes nothing elsewhere."""
         return Random(" ".join([str(self.seed), *map(str, names)]))
 
-    def run_in_world(self, callback: Callable[..., Value], *args: Any) -> Value:
+    def run_in_world(self, callback: Callable[..., Value], *args: Any, **named: Any) -> Value:
         """Call `callback` now, as the world: what it starts belongs to no process of the system."""
-        return self.world.context.copy().run(callback, *args)
+        return self.world.context.copy().run(callback, *args, **named)
 
     # ── who can run ───────────────────────────────────────────────────────────────────────────────────
 
@@ -172,8 +163,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         """Call `callback` at a true time, as the process whose code this is."""
         if context is None:
             context = copy_context()
-        handle = Handle(callback, args, context, context.get(PROCESS, self.world))
-        handle.set_timer(self, at_us)
+        handle = Handle(callback, args, context, context.get(PROCESS, self.world), at_us, self)
         heappush(self._timers, (at_us, self._next_number(), handle))
         return handle
 
@@ -258,50 +248,54 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
             events._set_running_loop(before)
 
     def _turn_for_ever(self) -> None:
+        # One function, as each call costs more than what it would do.
         runnable, chance = self._runnable, self._chance
+        turns_left, instant_us = TURNS_AT_ONE_INSTANT_MAX, self.true_us
         while not self._is_stopping:
-            if not runnable:
-                self._advance()
-                continue
             size = len(runnable)
             if size == 1:
                 process = runnable.pop()
-            else:
+            elif size:
                 # The last one fills the gap: cheap, and the order among them means nothing.
                 chosen = int(chance() * size)
                 process = runnable[chosen]
                 runnable[chosen] = runnable[-1]
                 runnable.pop()
-            self._turns_left -= 1
-            if not self._turns_left:
-                raise StuckError(f"time stands still at {self.true_us} µs, with {process.name} running")
-            self._turn(process)
-
-    def _turn(self, process: Process) -> None:
-        ready = process.ready
-        left = len(ready)
-        while left and ready:
-            left -= 1
-            handle = ready.popleft()
-            callback = handle.callback
-            if callback is None:
+            else:
+                self._advance()
                 continue
-            try:
-                handle.context.run(callback, *handle.args)
-            except Exception as error:  # noqa: BLE001 - as asyncio has it: told, and the loop goes on
-                self.call_exception_handler({"message": f"a callback of {process.name}", "exception": error})
-            if not process.is_alive:
-                return
-        if process.turn_us:
+            turns_left -= 1
+            if not turns_left:
+                if self.true_us == instant_us:
+                    raise StuckError(f"time stands still at {instant_us} µs, with {process.name} running")
+                turns_left, instant_us = TURNS_AT_ONE_INSTANT_MAX, self.true_us
+            ready = process.ready
+            for _ in range(len(ready)):
+                if not ready:
+                    break  # it has died of what it did
+                handle = ready.popleft()
+                callback = handle.callback
+                if callback is not None:
+                    try:
+                        handle.context.run(callback, *handle.args)
+                    except Exception as error:  # noqa: BLE001 - as asyncio has it: told, and the loop goes on
+                        self._tell_failed(process, error)
+            if process.turn_us:
+                self._charge(process)
+            elif ready and not process.is_paused:
+                runnable.append(process)
+            else:
+                process.is_waiting = process.is_alive and not process.is_paused
+
+    def _tell_failed(self, process: Process, error: Exception) -> None:
+        self.call_exception_handler({"message": f"a callback of {process.name}", "exception": error})
+
+    def _charge(self, process: Process) -> None:
+        """A turn is over, and takes its time."""
+        if process.is_alive:
             process.is_busy = True
             wake_us = self.true_us + process.turn_us
             self.call_at_us(wake_us, self._turn_paid, process, context=self.world.context)
-        elif process.is_paused:
-            return
-        elif ready:
-            self._runnable.append(process)
-        else:
-            process.is_waiting = True
 
     def _turn_paid(self, process: Process) -> None:
         process.is_busy = False
@@ -318,11 +312,11 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         now_us = timers[0][0]
         if now_us > self.true_us:
             self.true_us = now_us
-            self._turns_left = TURNS_AT_ONE_INSTANT_MAX
-        now_us = self.true_us
+        else:
+            now_us = self.true_us
         while timers and timers[0][0] <= now_us:
             handle = heappop(timers)[2]
-            handle._loop = None
+            handle.loop = None
             if handle.callback is None:
                 self._cancelled_count -= 1
                 continue
@@ -346,8 +340,11 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         if self._is_closed:
             return
         for process in self._processes:
-            process._on_crash = {}
-            process.crash()
+            # asyncio tells of these when memory is collected, which is at no certain time.
+            for task in process.failures():
+                told = {"message": f"a task of {process.name}", "exception": task.exception(), "task": task}
+                self.call_exception_handler(told)
+            process.end_silently()
         self._is_closed = True
         before = events._get_running_loop()
         events._set_running_loop(self)
@@ -394,14 +391,24 @@ class TrueClock:
     def boot_us(self) -> int:
         return BOOT_START_US + self._loop.true_us
 
-    async def sleep_until_us(self, boot_us: int) -> None:
-        loop = self._loop
-        woken = loop.create_future()
-        handle = loop.call_at_us(max(loop.true_us, boot_us - BOOT_START_US), wake, woken)
-        try:
-            await woken
-        finally:
-            handle.cancel()
+    def sleep_until_us(self, boot_us: int) -> Coroutine[Any, Any, None]:
+        sleep = Sleep(loop=self._loop)
+        at_us = boot_us - BOOT_START_US
+        if at_us <= self._loop.true_us:
+            sleep.handle = self._loop.call_soon(wake, sleep)
+        else:
+            sleep.handle = self._loop.call_at_us(at_us, wake, sleep)
+        return cast(Coroutine[Any, Any, None], sleep)
+
+
+class Sleep(asyncio.Future[None]):
+    """A sleep that takes its timer along when it is cancelled."""
+
+    handle: Handle
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        self.handle.cancel()
+        return super().cancel(msg)
 
 
 def wake(future: asyncio.Future[None]) -> None:
@@ -426,10 +433,12 @@ def _take_apart(task: asyncio.Task[Any]) -> None:
     coroutine = task.get_coro()
     if coroutine is None:
         return
+    failure: BaseException | None = None
     for _ in range(_CLOSE_ROUNDS_MAX):
         try:
             coroutine.close()
-        except BaseException:  # noqa: BLE001 - it awaits in a finally, or fails there: both mean nothing now
-            continue
-        return
-    raise InternalError("INTERNAL", f"{coroutine} does not end")
+        except BaseException as error:  # noqa: BLE001 - it awaits in a finally, or fails there: nothing to nobody
+            failure = error
+        else:
+            return
+    raise InternalError("INTERNAL", f"{coroutine} does not end") from failure

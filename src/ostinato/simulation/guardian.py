@@ -44,7 +44,7 @@ KILL_US_MAX = 5_000
 class Root:
     """A process that was started for the supervisor, as the guardian knows it."""
 
-    def __init__(self, pid: int, process: Process, lease_ends_us: int | None) -> None:
+    def __init__(self, pid: int, process: Process, *, lease_ends_us: int | None) -> None:
         self.pid = pid
         self.process = process
         self.lease_ends_us = lease_ends_us
@@ -124,7 +124,7 @@ class GuardianProgram:
             return
         pid = self._machine.next_number()
         process = self._machine.process("task", mark=spawn.marker.partition(".")[0])
-        root = Root(pid, process, spawn.lease_ends_us)
+        root = Root(pid, process, lease_ends_us=spawn.lease_ends_us)
         self._roots[pid] = root
         to_guardian = self._machine.pipe(self.process)
         process.on_crash(lambda: to_guardian.post(self._exited, root))

@@ -94,13 +94,13 @@ class Machine:
 
     def pipe(self, receiver: Process) -> Pipe:
         """A way of messages to a process of this machine."""
-        return Pipe(self.loop, receiver, self.rng)
+        return Pipe(self.loop, receiver, rng=self.rng)
 
 
 class Pipe:
     """One direction of a local socket: what is posted arrives in order, as long as the receiver lives."""
 
-    def __init__(self, loop: SimulatedLoop, receiver: Process, rng: Random) -> None:
+    def __init__(self, loop: SimulatedLoop, receiver: Process, *, rng: Random) -> None:
         self._loop = loop
         self._receiver = receiver
         self._rng = rng

@@ -67,8 +67,8 @@ class Network:
         self,
         loop: SimulatedLoop,
         history: History,
-        rng: Random,
         *,
+        rng: Random,
         delay: Delay | None = None,
         keepalive_us: int = KEEPALIVE_US,
     ) -> None:
@@ -86,10 +86,11 @@ class Network:
         self._gone: set[str] = set()
         self._streams: dict[int, Stream] = {}
         self._stream_count = 0
+        loop.pause_listeners.append(self._paused)
 
     def node_transport(self, process: Process, address: str) -> NodeTransport:
         """The transport of a node that will listen at `address`, any text."""
-        return _NodeTransport(self, process, address)
+        return _NodeTransport(self, process, address=address)
 
     def worker_transport(self, process: Process) -> WorkerTransport:
         """The transport of a supervisor, or of a guardian."""
@@ -188,6 +189,19 @@ class Network:
             stream.worker.end(NO_SIGN_OF_LIFE, in_us=int(self.rng.random() * SECOND))
             stream.node.end(NO_SIGN_OF_LIFE, in_us=int(self.rng.random() * SECOND))
 
+    def _paused(self, process: Process) -> None:
+        at_us = self.loop.true_us + self.keepalive_us
+        self.loop.call_at_us(at_us, self._still_paused, process, process.pause_count)
+
+    def _still_paused(self, process: Process, pause_count: int) -> None:
+        """A process that stands still answers nobody who asks for a sign of life."""
+        if not process.is_paused or process.pause_count != pause_count:
+            return
+        for stream in [known for known in self._streams.values() if known.is_of(process)]:
+            stream.cut(self.rng)
+            stream.worker.end(NO_SIGN_OF_LIFE, in_us=int(self.rng.random() * SECOND))
+            stream.node.end(NO_SIGN_OF_LIFE, in_us=int(self.rng.random() * SECOND))
+
     # ── dialling ──────────────────────────────────────────────────────────────────────────────────────
 
     def listen(self, transport: _NodeTransport) -> None:
@@ -212,10 +226,10 @@ class Network:
         answer: asyncio.Future[WorkerEnd] = self.loop.create_future()
         machine = self._machine_of.get(address, "")
         call = _Call(self, process, address=address, machine=machine, answer=answer)
-        self.loop.run_in_world(self.carry, process.machine, machine, call.arrive)
+        self.loop.run_in_world(self.carry, process.machine, machine, deliver=call.arrive)
         return answer
 
-    def carry(self, sender: str, receiver: str, deliver: Callable[[], None]) -> None:
+    def carry(self, sender: str, receiver: str, *, deliver: Callable[[], None]) -> None:
         """Call `deliver` after the link's delay; while the link is silent that waits."""
         link = self.link(sender, receiver)
         at_us = self.loop.true_us + link.delay.draw(self.rng)
@@ -273,7 +287,7 @@ class _Call:
             return
         listener = self._network.listener(self._address)
         if listener is None:
-            self._network.carry(self._machine, self._caller.machine, self._refused)
+            self._network.carry(self._machine, self._caller.machine, deliver=self._refused)
             return
         # A process that stands still accepts when it goes on.
         listener.process.call_soon(self._accept, listener)
@@ -283,7 +297,7 @@ class _Call:
             return
         if not listener.is_listening:
             self._network.loop.run_in_world(
-                self._network.carry, self._machine, self._caller.machine, self._refused
+                self._network.carry, self._machine, self._caller.machine, deliver=self._refused
             )
             return
         stream = self._network.open_stream(self._caller, listener.process, address=self._address)
@@ -296,7 +310,7 @@ class _Call:
                 stream.worker.vanish()
 
         self._network.loop.run_in_world(
-            self._network.carry, listener.process.machine, self._caller.machine, accepted
+            self._network.carry, listener.process.machine, self._caller.machine, deliver=accepted
         )
 
     def _take(self, end: WorkerEnd) -> None:
@@ -322,7 +336,7 @@ class _Call:
 
 
 class _NodeTransport:
-    def __init__(self, network: Network, process: Process, address: str) -> None:
+    def __init__(self, network: Network, process: Process, *, address: str) -> None:
         self.process = process
         self.address = address
         self.is_listening = False

@@ -89,6 +89,11 @@ class NodeHost:
             self.node, self._store = node, store
             return
 
+    def slow(self, turn_us: int) -> None:
+        """The machine is busy: each turn of the node takes so long. 0 mends it, as does a start."""
+        if self.process is not None:
+            self.process.turn_us = turn_us
+
     # ── what can befall it ────────────────────────────────────────────────────────────────────────────
 
     def stop(self) -> None:

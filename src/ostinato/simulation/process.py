@@ -49,6 +49,8 @@ class Process:
         self.clock: Clock = loop.true_clock
         self.turn_us = 0
         self.is_paused = False
+        #: Which pause the present or last one is.
+        self.pause_count = 0
         self.is_alive = True
         self.context: Context = copy_context()
         self.context.run(PROCESS.set, self)
@@ -78,7 +80,10 @@ class Process:
         """Run nothing until `resume`: what becomes due waits, in order. Idempotent."""
         if self.is_alive and not self.is_paused:
             self.is_paused = True
+            self.pause_count += 1
             self.loop.withdraw(self)
+            for listener in self.loop.pause_listeners:
+                self.loop.run_in_world(listener, self)
 
     def resume(self) -> None:
         """Go on with what has become due meanwhile. Idempotent."""
@@ -96,12 +101,20 @@ class Process:
         self.is_alive = False
         self.is_paused = False
         self.loop.withdraw(self)
+        self.ready.clear()
         self.ready = deque(maxlen=0)
+        for task in self._tasks:
+            task._log_traceback = False  # nobody is left who could hear it
         self.loop.bury(self._tasks)
         self._tasks = []
         callbacks, self._on_crash = list(self._on_crash), {}
         for callback in callbacks:
             self.loop.run_in_world(callback)
+
+    def end_silently(self) -> None:
+        """As `crash`, and nobody is told: the run is over."""
+        self._on_crash = {}
+        self.crash()
 
     def on_crash(self, callback: Callable[[], None]) -> None:
         """Have the world told when this process dies, in the order of these calls; at once if it has."""
@@ -114,6 +127,10 @@ class Process:
         """Undo `on_crash`. Idempotent."""
         self._on_crash.pop(callback, None)
 
+    def failures(self) -> list[asyncio.Task[Any]]:
+        """Its tasks that have failed, which nobody has heard of so far."""
+        return [task for task in self._tasks if task.done() and is_unheard(task)]
+
     def keep(self, task: asyncio.Task[Any]) -> None:
         """A task of this process was made: it lives as long as the process does, whoever else holds it."""
         if not self.is_alive:
@@ -122,5 +139,10 @@ class Process:
         tasks = self._tasks
         tasks.append(task)
         if len(tasks) > self._purge_at:
-            self._tasks = [known for known in tasks if not known.done()]
+            self._tasks = [known for known in tasks if not known.done() or is_unheard(known)]
             self._purge_at = 2 * len(self._tasks) + _TASKS_KEPT
+
+
+def is_unheard(task: asyncio.Task[Any]) -> bool:
+    """Whether a task that is done has failed and nobody has asked for its exception."""
+    return bool(task._log_traceback)

@@ -35,7 +35,7 @@ class _Receiver(Protocol[Received]):
 class _Way(Generic[Sent]):
     """One direction: batches on their way, in order, and the one that says that no more will come."""
 
-    def __init__(self, network: Network, sender: Process, receiver: Process) -> None:
+    def __init__(self, network: Network, *, sender: Process, receiver: Process) -> None:
         self._network = network
         self._link = network.link(sender.machine, receiver.machine)
         self._last_us = 0
@@ -217,9 +217,10 @@ class Stream:
     ) -> None:
         self.number = number
         self.machines = (worker.machine, node.machine)
+        self._processes = (worker, node)
         self._network = network
-        self._up: _Way[WorkerMessage] = _Way(network, worker, node)
-        self._down: _Way[NodeMessage] = _Way(network, node, worker)
+        self._up: _Way[WorkerMessage] = _Way(network, sender=worker, receiver=node)
+        self._down: _Way[NodeMessage] = _Way(network, sender=node, receiver=worker)
         self.worker: WorkerEnd = _End(self, worker, peer=address, outgoing=self._up, incoming=self._down)
         self.node: NodeEnd = _End(
             self, node, peer=f"{worker.name}:{number}", outgoing=self._down, incoming=self._up
@@ -230,6 +231,10 @@ class Stream:
     def is_between(self, machine: str, other: str) -> bool:
         """Whether it runs between two machines, in whichever direction it was opened."""
         return self.machines in ((machine, other), (other, machine))
+
+    def is_of(self, process: Process) -> bool:
+        """Whether one of its ends is that process's."""
+        return process in self._processes
 
     def cut(self, rng: Random) -> None:
         """Nothing that is sent from now on arrives, and a part of what is on its way does not either."""

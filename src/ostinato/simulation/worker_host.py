@@ -135,6 +135,16 @@ class WorkerHost:
             self.failures.append(error)
         process.crash()
 
+    @property
+    def tasks(self) -> list[Process]:
+        """The processes of attempts, oldest first; each may be killed or frozen by itself."""
+        return [process for process in self.machine.processes if process.mark]
+
+    def slow(self, turn_us: int) -> None:
+        """The machine is busy: each turn of the supervisor takes so long. 0 mends it, as does a start."""
+        if self.process is not None:
+            self.process.turn_us = turn_us
+
     # ── what can befall it ────────────────────────────────────────────────────────────────────────────
 
     def drain(self) -> None:
