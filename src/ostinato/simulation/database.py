@@ -176,7 +176,8 @@ class DatabaseServer(DatabaseFaults):
     def _answer(self, request: Request, answer: Answer, rest_us: int = 0) -> None:
         """Send `answer` once the statement has run for `rest_us` more."""
         session = request.session
-        if session.is_ended:
+        if session.request is not request:
+            # Answered when its session was ended.
             return
         if answer is BLOCKED:
             request.watch_deadline()
@@ -192,7 +193,6 @@ class DatabaseServer(DatabaseFaults):
     def accept(self, session: Session) -> None:
         """A connection is made."""
         if not self.is_accepting:
-            session.is_ended = True
             raise StatementFailedError(Fault("refused", "the server does not accept connections"))
         self.sessions[session] = None
 
@@ -285,7 +285,7 @@ class DatabaseServer(DatabaseFaults):
         if wait.session.waiting is not wait:
             return
         next_us = _LOOK_US
-        for blocker in self.locks.blockers(wait.session):
+        for blocker in () if self.is_stalled else self.locks.blockers(wait.session):
             if blocker.idle_since_us is not None and not self._has_idled_out(blocker):
                 left_us = blocker.idle_since_us + IDLE_US[blocker.role] - self.now_us()
                 next_us = min(next_us, left_us)

@@ -44,6 +44,11 @@ class LockTable:
         self._holders: dict[Resource, dict[Session, bool]] = {}
         self._queues: dict[Resource, deque[LockWait]] = {}
 
+    @property
+    def is_any_held(self) -> bool:
+        """Whether anybody holds or waits for anything."""
+        return bool(self._holders or any(self._queues.values()))
+
     def acquire(self, wait: LockWait) -> bool:
         """Whether all locks of `wait` are held; otherwise its session waits for the first that is not."""
         while wait.taken_count < len(wait.wanted):
