@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from support.simulated import DatabaseStage
+from support.simulated_database import DatabaseStage
 
 from ostinato.core.instants import MILLISECOND, SECOND
 from ostinato.errors import UnavailableError
 from ostinato.simulation.database_calls import Transaction
+from ostinato.simulation.database_locks import exclusive, shared
 from ostinato.simulation.database_store import SimulatedStore
-from ostinato.simulation.database_writes import exclusive, shared
 from ostinato.simulation.history import (
     HistoryCommitted,
     NodeRowCommitted,
@@ -51,7 +51,7 @@ class OpenCommit:
         self.runs += 1
         locks = shared(("partition", proof.partition) for proof in self._batch.proofs)
         proven: frozenset[int] = await transaction.lock(
-            locks, lambda: proven_partitions(self._tables, self._batch)
+            locks, lambda _: proven_partitions(self._tables, self._batch)
         )
         self.has_proven.set()
         await self.may_go_on.wait()
@@ -131,7 +131,7 @@ def test_silence_amid_a_transaction_ends_the_session_before_the_ownership_lease_
         began_us = stage.loop.elapsed_us
 
         async def lock(transaction: Transaction) -> None:
-            await transaction.lock(exclusive([("partition", 1)]), lambda: None)
+            await transaction.lock(exclusive([("partition", 1)]))
             await transaction.commit(lambda: None)
 
         await other.calls.run("locking", "owner", lock)
@@ -183,9 +183,9 @@ def test_two_that_would_wait_for_each_other_for_ever_are_told_apart() -> None:
 
         async def cross(transaction: Transaction, first: str, second: str) -> None:
             runs.append(first)
-            await transaction.lock(exclusive([("row", first)]), lambda: None)
+            await transaction.lock(exclusive([("row", first)]))
             await stage.pass_us(50 * MILLISECOND)
-            await transaction.lock(exclusive([("row", second)]), lambda: None)
+            await transaction.lock(exclusive([("row", second)]))
             await transaction.commit(lambda: None)
 
         await asyncio.gather(
@@ -213,7 +213,7 @@ def test_a_lock_that_is_not_granted_in_time_is_asked_for_again_until_the_deadlin
         began_us = stage.loop.elapsed_us
 
         async def lock(transaction: Transaction) -> None:
-            await transaction.lock(exclusive([("partition", 1)]), lambda: None)
+            await transaction.lock(exclusive([("partition", 1)]))
 
         with pytest.raises(UnavailableError):
             await other.calls.run("locking", "owner", lock)

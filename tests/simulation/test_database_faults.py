@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
-from support.simulated import DatabaseStage
+from support.simulated_database import DatabaseStage
 
 from ostinato.core.instants import MILLISECOND, SECOND
 from ostinato.errors import UnavailableError
 from ostinato.simulation.database_calls import Transaction
+from ostinato.simulation.database_locks import exclusive
 from ostinato.simulation.database_store import SimulatedStore
-from ostinato.simulation.database_writes import exclusive
 from ostinato.simulation.history import RowCommitted
 from ostinato.store.batches import NodeRow
 from ostinato.testing.contracts.store_kit import T0, make_submission
@@ -112,7 +112,7 @@ def test_a_stalled_server_hangs_every_call_to_its_deadline_and_carries_out_late_
             async def insert(
                 transaction: Transaction, stage: DatabaseStage = stage, has_locked: asyncio.Event = has_locked
             ) -> None:
-                await transaction.lock(exclusive([("key", "k")]), lambda: None)
+                await transaction.lock(exclusive([("key", "k")]))
                 has_locked.set()
                 rows = [make_submission(1).instance]
                 await transaction.commit(lambda: [stage.server.tables.put(row) for row in rows])

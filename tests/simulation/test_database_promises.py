@@ -8,7 +8,7 @@ from collections.abc import Callable
 from random import Random
 
 import pytest
-from support.simulated import DatabaseStage
+from support.simulated_database import DatabaseStage
 
 from ostinato.core.instants import MILLISECOND, SECOND
 from ostinato.errors import UnavailableError
@@ -160,7 +160,7 @@ def test_every_report_is_true_and_every_batch_whole_in_each_partition(seed: int)
                 ids,
                 verdict,
             )
-        assert not stage.server.locks.is_any_held
+        assert not stage.server.transactions.locks.is_any_held
 
     run_virtual(main())
 

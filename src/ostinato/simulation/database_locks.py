@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
@@ -18,6 +18,16 @@ class Want(NamedTuple):
 
     resource: Resource
     is_exclusive: bool
+
+
+def exclusive(resources: Iterable[Resource]) -> list[Want]:
+    """Locks for a change, in this order."""
+    return [Want(resource, is_exclusive=True) for resource in resources]
+
+
+def shared(resources: Iterable[Resource]) -> list[Want]:
+    """Locks against a change, in this order."""
+    return [Want(resource, is_exclusive=False) for resource in resources]
 
 
 class LockWait:
