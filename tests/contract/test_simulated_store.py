@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from random import Random
 
 import pytest
-from support.simulated import Client
+from support.simulated_database import Client
 
 from ostinato.simulation.database import DatabaseServer
 from ostinato.simulation.history import History

@@ -20,6 +20,7 @@ class Client:
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.machine = name
         self._on_crash: list[Callable[[], None]] = []
 
     def on_crash(self, callback: Callable[[], None]) -> None:

@@ -45,7 +45,7 @@ class Cluster:
             options.partition_count,
             has_session_locks=options.has_session_locks,
         )
-        self.network = Network(loop, self.history, loop.random_for("network"))
+        self.network = Network(loop, self.history, rng=loop.random_for("network"))
         config = NodeConfig(worker_lease_us=options.worker_lease_us)
         self.ownership_lease_us = config.ownership_lease_us
         self.worker_lease_us = config.worker_lease_us

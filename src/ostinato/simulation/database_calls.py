@@ -7,6 +7,7 @@ asyncio task for each transaction, which would cost more here than all the rest.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ostinato.clock import Clock
@@ -35,9 +36,12 @@ _RUNS_MAX = {"conflict": 12, "lost": 6, "refused": 6}
 _BACK_OFF_FIRST_US = 10 * MILLISECOND
 _BACK_OFF_LAST_US = 500 * MILLISECOND
 _SUBJECT = "the simulated database"
-_MACHINE_LOST_SHARE = 0.25
 
 Result = TypeVar("Result")
+
+
+def _nothing(_: Session) -> None:
+    """Locks are all that there is to do."""
 
 
 class Transaction:
@@ -50,9 +54,10 @@ class Transaction:
         self._session = session
         self._ends_us = ends_us
 
-    async def lock(self, wanted: Sequence[Want], then: Callable[[], Answer]) -> Answer:
-        """A statement that takes locks, in their order, and then evaluates `then`."""
-        return await self.act(lambda session: self._server.lock(session, wanted, then))
+    async def lock(self, wanted: Sequence[Want], then: Action = _nothing) -> Answer:
+        """A statement that takes locks, in their order, and then does `then`, whose answer is its own."""
+        lock = self._server.transactions.lock
+        return await self.act(lambda session: lock(session, wanted, lambda: then(session)))
 
     async def act(self, action: Action) -> Answer:
         """A statement that does `action`."""
@@ -61,11 +66,11 @@ class Transaction:
     async def commit(self, effect: Callable[[], Answer], proofs: Sequence[Proof] = ()) -> Answer:
         """COMMIT: everything that the transaction changes is `effect`; `proofs` have held for it."""
         self._session.has_sent_commit = True
-        return await self.act(lambda session: self._server.commit(session, effect, proofs))
+        return await self.act(lambda session: self._server.transactions.commit(session, effect, proofs))
 
     def blockers(self) -> list[Session]:
         """Sessions that keep the transaction waiting now, and wait for nobody themselves."""
-        return self._server.locks.blockers(self._session)
+        return self._server.transactions.locks.blockers(self._session)
 
 
 Work = Callable[[Transaction], Coroutine[Any, Any, Result]]
@@ -74,12 +79,14 @@ Work = Callable[[Transaction], Coroutine[Any, Any, Result]]
 class Calls:
     """Connections by role, and the calls over them."""
 
-    def __init__(self, server: DatabaseServer, wire: Wire, clock: Clock) -> None:
+    def __init__(self, server: DatabaseServer, wire: Wire, process: str, clock: Clock) -> None:
         self.server = server
         self.clock = clock
         self._wire = wire
         sizes = split_pool(POOL_SIZE)._asdict()
-        self._pools: dict[Role, Pool] = {role: Pool(server, wire, role, sizes[role]) for role in ROLES}
+        self._pools: dict[Role, Pool] = {
+            role: Pool(partial(Session, wire, process, role), server, sizes[role]) for role in ROLES
+        }
 
     async def read(self, operation: str, role: Role, action: Action) -> Answer:
         """Answer of `action`, which only reads, or changes what belongs to the session alone."""
@@ -136,13 +143,10 @@ class Calls:
             pool.close()
 
     def crash(self) -> None:
-        """Every connection ends: told by the machine's kernel, or found silent where the machine is lost."""
-        is_machine_lost = self._wire.is_cut or self.server.rng.random() < _MACHINE_LOST_SHARE
-        delay_us = self._wire.keepalive_us() if is_machine_lost else self._wire.way_us()
+        """Every connection is closed by the machine's kernel; where that is cut off, found silent."""
         for pool in self._pools.values():
             for session in pool.sessions:
-                self.server.later(delay_us, self.server.end_session, session)
-        self._wire.forget()
+                self._wire.end(session)
 
     def _end(self, pool: Pool, session: Session | None, *, is_clean: bool) -> None:
         if session is not None:

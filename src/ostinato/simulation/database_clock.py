@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-#: 2026-01-01T00:00:00Z, where a run begins.
-START_US = 1_767_225_600_000_000
+from ostinato.testing.virtual_clock import START_US
+
 _MILLION = 1_000_000
 
 

@@ -7,29 +7,26 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING
 
-from ostinato.simulation.database_wire import WAY_US, Wire
+from ostinato.simulation.database_wire import KEEPALIVE_US, WAY_US, Wire
 
 if TYPE_CHECKING:
     import asyncio
 
     from ostinato.simulation.database_clock import DatabaseClock
     from ostinato.simulation.database_sessions import Session
+    from ostinato.simulation.database_transactions import Transactions
 
 
 class DatabaseFaults(ABC):
-    """The part of ``DatabaseServer`` that a driver of faults calls. Names are those of processes."""
+    """The part of ``DatabaseServer`` that a driver of faults calls. Names are those of machines."""
 
     rng: Random
     clock: DatabaseClock
-    sessions: dict[Session, None]
-    node_locks: dict[str, Session]
+    transactions: Transactions
     now_us: Callable[[], int]
 
     @abstractmethod
     def wire_of(self, name: str) -> Wire: ...
-
-    @abstractmethod
-    def end_session(self, session: Session, reason: str = ...) -> None: ...
 
     @abstractmethod
     def later(self, delay_us: int, callback: Callable[..., object], *args: object) -> asyncio.TimerHandle: ...
@@ -49,20 +46,13 @@ class DatabaseFaults(ABC):
         self._slow_commit_share = 0.0
         self._slow_commit_us = (0, 1)
         self._after_stall: list[Callable[[], None]] = []
-        self._committing: dict[Session, Callable[[], object]] = {}
 
     # ── the server ───────────────────────────────────────────────────────────────────────────────────
 
     def stop(self) -> None:
         """End all sessions and take no more. Commits under way have happened or not; none is answered."""
         self.is_accepting = False
-        for session, finish in list(self._committing.items()):
-            session.is_committing = False
-            if self.rng.random() < 0.5:
-                finish()
-        self._committing.clear()
-        for session in list(self.sessions):
-            self.end_session(session, "the server has ended the connection")
+        self.transactions.end_all()
 
     def start(self) -> None:
         """Take sessions again."""
@@ -85,7 +75,7 @@ class DatabaseFaults(ABC):
     def resume(self) -> None:
         """Go on with what has come in meanwhile, in any order."""
         self.is_stalled = False
-        for session in self.sessions:
+        for session in self.transactions.sessions:
             # What wakes first, the time-out or the message, decides about a transaction.
             if session.idle_since_us is not None and self.rng.random() < 0.5:
                 session.idle_since_us = self.now_us()
@@ -147,7 +137,7 @@ class DatabaseFaults(ABC):
     def correct_clock(self) -> None:
         self.clock.correct()
 
-    # ── the way of one process ───────────────────────────────────────────────────────────────────────
+    # ── the way of one machine ───────────────────────────────────────────────────────────────────────
 
     def slow_wire(self, name: str, there_us: tuple[int, int], back_us: tuple[int, int]) -> None:
         """Each way takes at least, and less than."""
@@ -157,16 +147,22 @@ class DatabaseFaults(ABC):
     def fast_wire(self, name: str) -> None:
         self.slow_wire(name, WAY_US, WAY_US)
 
-    def break_connections(self, name: str, *, there_share: float, back_share: float) -> None:
-        """A share of the statements is lost with its connection before it arrives, and one of the answers."""
+    def break_connections(
+        self, name: str, *, there_share: float, back_share: float, commits_only: bool = False
+    ) -> None:
+        """A share of the statements is lost with its connection before it arrives, and one of the answers.
+
+        `commits_only`: of the COMMITs, which nobody repeats.
+        """
         wire = self.wire_of(name)
         wire.broken_there_share, wire.broken_back_share = there_share, back_share
+        wire.breaks_commits_only = commits_only
 
     def keep_connections(self, name: str) -> None:
         self.break_connections(name, there_share=0.0, back_share=0.0)
 
     def refuse(self, name: str) -> None:
-        """Break every connection of a process, and refuse new ones."""
+        """Break every connection of a machine, and refuse new ones."""
         self.wire_of(name).is_refused = True
         self.end_sessions(name)
 
@@ -175,27 +171,27 @@ class DatabaseFaults(ABC):
         wire = self.wire_of(name)
         wire.is_silent_there |= there
         wire.is_silent_back |= back
-        for session in list(self.sessions):
+        for session in list(self.transactions.sessions):
             if session.wire is wire:
-                self.later(wire.keepalive_us(), self._end_if_silent, session)
+                self.later(self.rng.randrange(*KEEPALIVE_US), self._end_if_silent, session)
 
     def reconnect(self, name: str) -> None:
-        """Let pass again what goes between the process and the database; what was kept goes on its way."""
+        """Let pass again what goes between the machine and the database; what was kept goes on its way."""
         wire = self.wire_of(name)
         wire.is_refused = wire.is_silent_there = wire.is_silent_back = False
         wire.go_on()
 
     def end_sessions(self, name: str) -> None:
         """As an administrator would: mended by the next connection."""
-        for session in list(self.sessions):
+        for session in list(self.transactions.sessions):
             if session.wire.name == name:
-                self.end_session(session, "an administrator has ended the connection")
+                self.transactions.end_session(session, "an administrator has ended the connection")
 
     def lose_node_locks(self, name: str) -> None:
-        """The session locks of a process become free unnoticed; its next session takes them again."""
-        for node_id, holder in list(self.node_locks.items()):
+        """The session locks of a machine's nodes become free unnoticed; its next session takes them again."""
+        for node_id, holder in list(self.transactions.node_locks.items()):
             if holder.wire.name == name:
-                del self.node_locks[node_id]
+                del self.transactions.node_locks[node_id]
 
     # ── hints ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -211,4 +207,4 @@ class DatabaseFaults(ABC):
     def _end_if_silent(self, session: Session) -> None:
         wire = session.wire
         if wire.is_silent_there or wire.is_silent_back:
-            self.end_session(session)
+            self.transactions.end_session(session)

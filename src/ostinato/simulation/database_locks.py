@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
@@ -18,6 +18,16 @@ class Want(NamedTuple):
 
     resource: Resource
     is_exclusive: bool
+
+
+def exclusive(resources: Iterable[Resource]) -> list[Want]:
+    """Locks for a change, in this order."""
+    return [Want(resource, is_exclusive=True) for resource in resources]
+
+
+def shared(resources: Iterable[Resource]) -> list[Want]:
+    """Locks against a change, in this order."""
+    return [Want(resource, is_exclusive=False) for resource in resources]
 
 
 class LockWait:
@@ -43,6 +53,11 @@ class LockTable:
         self._readers_overtake = readers_overtake
         self._holders: dict[Resource, dict[Session, bool]] = {}
         self._queues: dict[Resource, deque[LockWait]] = {}
+
+    @property
+    def is_any_held(self) -> bool:
+        """Whether anybody holds or waits for anything."""
+        return bool(self._holders or any(self._queues.values()))
 
     def acquire(self, wait: LockWait) -> bool:
         """Whether all locks of `wait` are held; otherwise its session waits for the first that is not."""

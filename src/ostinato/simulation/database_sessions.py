@@ -63,6 +63,7 @@ class Session:
         "is_ended",
         "is_ending",
         "locks",
+        "process",
         "request",
         "role",
         "seen_held",
@@ -70,8 +71,10 @@ class Session:
         "wire",
     )
 
-    def __init__(self, wire: Wire, role: Role) -> None:
+    def __init__(self, wire: Wire, process: str, role: Role) -> None:
+        """`process` is its name, for the history."""
         self.wire = wire
+        self.process = process
         self.role: Role = role
         # ── at the server ──
         #: Rolled back, its locks free; of no use any more.
@@ -100,8 +103,8 @@ class Request:
 
     __slots__ = ("action", "answer", "ends_us", "is_timed", "server", "session")
 
-    def __init__(self, server: DatabaseServer, session: Session, action: Action, ends_us: int) -> None:
-        """`ends_us`, in true time: the client waits no longer."""
+    def __init__(self, server: DatabaseServer, session: Session, action: Action | None, ends_us: int) -> None:
+        """`ends_us`, in true time: the client waits no longer. Without an `action`: the client hangs up."""
         self.server = server
         self.session = session
         self.action = action
@@ -127,10 +130,9 @@ class Request:
 class Pool:
     """The connections of one role of a process, made when they are needed."""
 
-    def __init__(self, server: DatabaseServer, wire: Wire, role: Role, size: int) -> None:
+    def __init__(self, new_session: Callable[[], Session], server: DatabaseServer, size: int) -> None:
+        self._new_session = new_session
         self._server = server
-        self._wire = wire
-        self._role: Role = role
         self._size = size
         self._free: list[Session] = []
         self._waiters: deque[asyncio.Future[None]] = deque()
@@ -155,7 +157,7 @@ class Pool:
     def discard(self, session: Session) -> None:
         """Throw one away: the server is told, as far as it can be reached."""
         if self.sessions.pop(session, self) is None:
-            self._wire.hang_up(session)
+            session.wire.hang_up(session)
         self._wake_next()
 
     def discard_idle(self) -> None:
@@ -169,7 +171,7 @@ class Pool:
             self.discard(session)
 
     async def _connect(self, ends_us: int) -> Session:
-        session = Session(self._wire, self._role)
+        session = self._new_session()
         self.sessions[session] = None
         try:
             await self._server.ask(session, self._server.accept, ends_us=ends_us)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from ostinato.clock import Clock
 from ostinato.core.definition import Origin, TaskDefinition, TaskRef
+from ostinato.simulation import database_ownership as ownership
 from ostinato.simulation import database_writes as writes
 from ostinato.simulation.database_calls import Calls, run_at_once
 from ostinato.store.batches import (
@@ -69,10 +70,10 @@ def _writes(operation: str, role: Role, method: Method[Arguments, Result]) -> Ca
 class SimulatedStore:
     """One process's connections to the simulated server."""
 
-    def __init__(self, server: DatabaseServer, wire: Wire, clock: Clock) -> None:
+    def __init__(self, server: DatabaseServer, wire: Wire, process: str, clock: Clock) -> None:
         self.server = server
         self.wire = wire
-        self.calls = Calls(server, wire, clock)
+        self.calls = Calls(server, wire, process, clock)
         self._changes = ChangeSignal(clock)
         #: Hears of what others have committed; begins when somebody first waits for it.
         self.is_listening = False
@@ -91,11 +92,13 @@ class SimulatedStore:
 
     async def close(self) -> None:
         self.is_listening = False
+        self.server.forget(self)
         self.calls.close()
 
     def crash(self) -> None:
-        """The process is dead: the server finds out, at once or when nobody answers any more."""
+        """The process is dead: the server is told, or finds out when nobody answers any more."""
         self.is_listening = False
+        self.server.forget(self)
         self.calls.crash()
 
     # ── changes ──────────────────────────────────────────────────────────────────────────────────────
@@ -117,28 +120,28 @@ class SimulatedStore:
 
     async def register_node(self, node: NodeRow) -> None:
         self.is_listening = True
-        await writes.register_node(self.calls, node)
+        await ownership.register_node(self.calls, node)
 
     async def renew_node(self, node_id: str) -> bool:
-        return await writes.renew_node(self.calls, node_id)
+        return await ownership.renew_node(self.calls, node_id)
 
     async def owns_by_lock(self, node_id: str) -> bool:
         """Others judge a node by its counter, whatever lock it holds."""
         return False
 
     async def remove_node(self, node_id: str) -> None:
-        await writes.remove_node(self.calls, node_id)
+        await ownership.remove_node(self.calls, node_id)
 
     async def watch_nodes(self) -> NodesSeen:
-        return await writes.watch_nodes(self.calls)
+        return await ownership.watch_nodes(self.calls)
 
     async def take_partitions(
         self, node_id: str, partitions: Sequence[int], *, dead_nodes: Mapping[str, int] = {}
     ) -> list[Proof]:
-        return await writes.take_partitions(self.calls, node_id, partitions, dead_nodes=dead_nodes)
+        return await ownership.take_partitions(self.calls, node_id, partitions, dead_nodes=dead_nodes)
 
     async def release_partitions(self, node_id: str, partitions: Sequence[int]) -> None:
-        await writes.release_partitions(self.calls, node_id, partitions)
+        await ownership.release_partitions(self.calls, node_id, partitions)
 
     async def identity(self) -> str:
         server = self.server

@@ -1,4 +1,4 @@
-"""The way between one process and the simulated database: time, silence, broken connections."""
+"""The way between one machine and the simulated database: time, silence, broken connections."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NOTICED_US = SECOND
 
 
 class Wire:
-    """Carries requests of one process there, and their answers back; messages of one connection in order."""
+    """Carries requests of one machine there, and their answers back; messages of one connection in order."""
 
     def __init__(self, server: DatabaseServer, name: str) -> None:
         self._server = server
@@ -35,6 +35,7 @@ class Wire:
         #: Share of the messages with which the connection breaks.
         self.broken_there_share = 0.0
         self.broken_back_share = 0.0
+        self.breaks_commits_only = False
         self._held_there: list[Request] = []
         self._held_back: list[tuple[Request, Answer]] = []
 
@@ -49,9 +50,9 @@ class Wire:
             self._held_there.append(request)
             request.watch_deadline()
         elif self.is_refused:
-            self._server.end_session(request.session)
+            self._server.transactions.end_session(request.session)
             self._server.later(self._draw(self.there_us), request.deliver, lost("the connection was reset"))
-        elif self.broken_there_share and self._rng.random() < self.broken_there_share:
+        elif self.broken_there_share and self._is_breaking(request, self.broken_there_share):
             self._break(request)
         else:
             session = request.session
@@ -69,7 +70,9 @@ class Wire:
         if self.is_silent_back:
             self._held_back.append((request, answer))
             request.watch_deadline()
-        elif self.is_refused or (self.broken_back_share and self._rng.random() < self.broken_back_share):
+        elif self.is_refused or (
+            self.broken_back_share and self._is_breaking(request, self.broken_back_share)
+        ):
             self._break(request)
         else:
             way_us = self._draw(self.back_us)
@@ -80,7 +83,16 @@ class Wire:
     def hang_up(self, session: Session) -> None:
         """The client has closed the connection; the server rolls back when it hears of it."""
         if not session.is_ended:
-            self.carry(Request(self._server, session, self._server.end_session, self._server.now_us()))
+            self.carry(Request(self._server, session, None, self._server.now_us()))
+
+    def end(self, session: Session) -> None:
+        """The client is dead. What it has sent, and has not arrived in a silence, is sent no more."""
+        self._held_there = [request for request in self._held_there if request.session is not session]
+        if self.is_silent_there or self.is_silent_back:
+            after_us = self._draw(KEEPALIVE_US)
+        else:
+            after_us = max(self._draw(self.there_us), session.arrives_us - self._server.now_us())
+        self._server.later(after_us, self._server.transactions.end_session, session)
 
     def go_on(self) -> None:
         """What was sent meanwhile arrives, as far as silence has ended."""
@@ -93,10 +105,6 @@ class Wire:
             for request, answer in kept:
                 self.bring(request, answer)
 
-    def forget(self) -> None:
-        """The process is dead: what it has sent, and did not arrive, is sent no more."""
-        self._held_there.clear()
-
     def way_us(self) -> int:
         """Time of one way there."""
         return self._draw(self.there_us)
@@ -105,11 +113,16 @@ class Wire:
         """How long the server takes to find out that nobody answers."""
         return self._draw(KEEPALIVE_US)
 
+    def _is_breaking(self, request: Request, share: float) -> bool:
+        if self.breaks_commits_only and not request.session.has_sent_commit:
+            return False
+        return self._rng.random() < share
+
     def _break(self, request: Request) -> None:
         """The connection of `request` breaks: each end notices in its own time, or by its time-out alone."""
         is_noticed = self._rng.random() < 0.5
         ends_us = 0 if is_noticed else self.keepalive_us()
-        self._server.later(ends_us, self._server.end_session, request.session)
+        self._server.later(ends_us, self._server.transactions.end_session, request.session)
         if self._rng.random() < 0.5:
             noticed_us = self._rng.randrange(_NOTICED_US)
             self._server.later(noticed_us, request.deliver, lost("the connection was reset"))

@@ -62,13 +62,30 @@ def _node_frozen(cluster: Cluster, rng: Random) -> Plan:
 
 
 def _node_suspended(cluster: Cluster, rng: Random) -> Plan:
-    machine = _a_node(cluster, rng).machine
-    return Plan(machine.name, f"machine {machine.name}", machine.suspend, machine.wake)
+    machine, server = _a_node(cluster, rng).machine, cluster.server
+
+    def suspend() -> None:
+        server.silence(machine.name)
+        machine.suspend()
+
+    def wake() -> None:
+        machine.wake()
+        server.reconnect(machine.name)
+
+    return Plan(machine.name, f"wire of {machine.name}", suspend, wake)
 
 
 def _node_machine_lost(cluster: Cluster, rng: Random) -> Plan:
-    host = _a_node(cluster, rng)
-    return Plan(host.name, f"life of {host.name}", host.crash_machine, keeps_down=True)
+    host, server = _a_node(cluster, rng), cluster.server
+
+    def lose() -> None:
+        server.silence(host.name)
+        host.crash_machine()
+
+    def bring_back() -> None:
+        server.reconnect(host.name)
+
+    return Plan(host.name, f"wire of {host.name}", lose, bring_back, keeps_down=True)
 
 
 def _worker_killed(cluster: Cluster, rng: Random) -> Plan:
@@ -272,21 +289,20 @@ def _database_read_only(cluster: Cluster, rng: Random) -> Plan:
     return Plan("database", "mode", cluster.server.set_read_only, cluster.server.set_writable)
 
 
-def _a_process(cluster: Cluster, rng: Random) -> str:
-    """Of a node, as what clients lose concerns them alone; now and then of a client."""
-    names = [host.process.name for host in cluster.nodes if host.process is not None]
+def _a_caller(cluster: Cluster, rng: Random) -> str:
+    """A machine of a node, as what clients lose concerns them alone; now and then of a client."""
     if rng.random() < 0.2:
-        names = [client.process.name for client in cluster.clients]
-    return rng.choice(names)
+        return rng.choice(cluster.clients).name
+    return _a_node(cluster, rng).name
 
 
 def _database_refuses(cluster: Cluster, rng: Random) -> Plan:
-    name, server = _a_process(cluster, rng), cluster.server
+    name, server = _a_caller(cluster, rng), cluster.server
     return Plan(name, f"wire of {name}", lambda: server.refuse(name), lambda: server.reconnect(name))
 
 
 def _database_silent(cluster: Cluster, rng: Random) -> Plan:
-    name, server = _a_process(cluster, rng), cluster.server
+    name, server = _a_caller(cluster, rng), cluster.server
     there, back = rng.choice(((True, True), (True, False), (False, True)))
     return Plan(
         name,
@@ -298,7 +314,7 @@ def _database_silent(cluster: Cluster, rng: Random) -> Plan:
 
 
 def _wire_slow(cluster: Cluster, rng: Random) -> Plan:
-    name, server = _a_process(cluster, rng), cluster.server
+    name, server = _a_caller(cluster, rng), cluster.server
     slow_us = (0, rng.choice((50, 500, 2_000)) * MILLISECOND)
     there_us, back_us = rng.choice(((slow_us, slow_us), (slow_us, (50, 500)), ((50, 500), slow_us)))
     return Plan(
@@ -311,7 +327,7 @@ def _wire_slow(cluster: Cluster, rng: Random) -> Plan:
 
 
 def _answers_lost(cluster: Cluster, rng: Random) -> Plan:
-    name, server = _a_process(cluster, rng), cluster.server
+    name, server = _a_caller(cluster, rng), cluster.server
     there, back = rng.choice(((0.0, 0.05), (0.05, 0.0), (0.1, 0.3)))
     return Plan(
         name,
@@ -322,12 +338,12 @@ def _answers_lost(cluster: Cluster, rng: Random) -> Plan:
 
 
 def _sessions_ended(cluster: Cluster, rng: Random) -> Plan:
-    name, server = _a_process(cluster, rng), cluster.server
+    name, server = _a_caller(cluster, rng), cluster.server
     return Plan(name, f"sessions of {name}", lambda: server.end_sessions(name))
 
 
 def _node_locks_lost(cluster: Cluster, rng: Random) -> Plan:
-    name, server = _a_process(cluster, rng), cluster.server
+    name, server = _a_caller(cluster, rng), cluster.server
     return Plan(name, f"sessions of {name}", lambda: server.lose_node_locks(name))
 
 

@@ -1,0 +1,186 @@
+"""Whatever goes wrong: what was reported as written is there, what was not is not, and nothing is in part."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable
+from random import Random
+
+import pytest
+from support.simulated_database import DatabaseStage
+
+from ostinato.core.instants import MILLISECOND, SECOND
+from ostinato.errors import UnavailableError
+from ostinato.simulation.database_store import SimulatedStore
+from ostinato.simulation.history import OwnerCommitted, RowCommitted
+from ostinato.store.batches import CommitBatch, CommitReport, NodeRow, Proof, Submission
+from ostinato.testing.contracts.store_kit import T0, make_instance
+from ostinato.testing.virtual_clock import run_virtual
+
+PARTITIONS = range(6)
+NODES = ("node-0", "node-1", "node-2")
+#: Longer than the deadline of any call.
+QUIET_US = 40 * SECOND
+
+
+class Promises:
+    """Batches that nodes and clients have written, and what they were told of them."""
+
+    def __init__(self, stage: DatabaseStage) -> None:
+        self.stage = stage
+        self.rng = Random(stage.rng.random())
+        self.next_id = 0
+        #: Ids of one batch and partition, with what its writer was told: ``yes``, ``no``, ``unknown``.
+        self.told: list[tuple[tuple[str, ...], str]] = []
+        self.is_over = False
+
+    def new_ids(self) -> list[str]:
+        self.next_id += 4
+        return [f"i{number:06}" for number in range(self.next_id - 4, self.next_id)]
+
+    async def client(self, store: SimulatedStore) -> None:
+        while not self.is_over:
+            ids = self.new_ids()
+            rows = [
+                Submission(instance=make_instance(name, partition=self.rng.choice(PARTITIONS)))
+                for name in ids
+            ]
+            try:
+                await store.submit(rows)
+                verdict = "yes"
+            except UnavailableError as error:
+                verdict = "no" if error.code == "DATABASE_FULL" else "unknown"
+            self.told.append((tuple(ids), verdict))
+            await self.pause()
+
+    async def node(self, store: SimulatedStore, name: str) -> None:
+        """Takes from the others as if they were dead, and writes with the proofs that it remembers."""
+        proofs: dict[int, Proof] = {}
+        while not self.is_over:
+            try:
+                if self.rng.random() < 0.3 or not proofs:
+                    await store.register_node(NodeRow(name, 0, "", T0))
+                    dead = {row.id: row.renewals for row in await store.nodes() if self.rng.random() < 0.5}
+                    chosen = self.rng.sample(PARTITIONS, 3)
+                    taken = await store.take_partitions(name, chosen, dead_nodes=dead)
+                    proofs.update({proof.partition: proof for proof in taken})
+                else:
+                    await self.insert(store, list(proofs.values()))
+            except UnavailableError:
+                pass
+            await self.pause()
+
+    async def insert(self, store: SimulatedStore, proofs: list[Proof]) -> None:
+        by_partition: dict[int, list[str]] = defaultdict(list)
+        for name in self.new_ids():
+            by_partition[self.rng.choice(proofs).partition].append(name)
+        batch = CommitBatch(proofs=proofs)
+        batch.inserts = [
+            make_instance(name, partition=partition)
+            for partition, ids in by_partition.items()
+            for name in ids
+        ]
+        report: CommitReport | None = None
+        verdict = "unknown"
+        try:
+            report = await store.commit(batch)
+        except UnavailableError as error:
+            verdict = "no" if error.code == "DATABASE_FULL" else "unknown"
+        for partition, ids in by_partition.items():
+            if report is not None:
+                verdict = "no" if partition in report.lost_partitions else "yes"
+            self.told.append((tuple(ids), verdict))
+
+    async def pause(self) -> None:
+        await self.stage.pass_us(self.rng.randrange(200 * MILLISECOND))
+
+
+def faults_of(stage: DatabaseStage, rng: Random) -> list[tuple[Callable[[], None], Callable[[], None]]]:
+    """What breaks, and what mends it."""
+    server, name = stage.server, rng.choice([*NODES, "client"])
+
+    def break_connections() -> None:
+        server.break_connections(name, there_share=rng.random() / 3, back_share=rng.random() / 3)
+
+    def slow_wire() -> None:
+        server.slow_wire(name, (0, 3 * SECOND), (0, 3 * SECOND))
+
+    return [
+        (break_connections, lambda: server.keep_connections(name)),
+        (slow_wire, lambda: server.fast_wire(name)),
+        (lambda: server.silence(name), lambda: server.reconnect(name)),
+        (lambda: server.silence(name, there=False), lambda: server.reconnect(name)),
+        (lambda: server.refuse(name), lambda: server.reconnect(name)),
+        (server.stall, server.resume),
+        (server.stop, server.start),
+        (lambda: server.fail_over(SECOND), server.start),
+        (lambda: server.fill_disk(small_writes_fit=rng.random() < 0.5), server.free_disk),
+        (server.set_read_only, server.set_writable),
+        (lambda: server.slow_statements(0.3, (0, 5 * SECOND)), server.full_speed),
+        (lambda: server.slow_commits(0.3, (0, 20 * SECOND)), server.full_speed),
+        (lambda: server.end_sessions(name), lambda: None),
+        (lambda: server.lose_node_locks(name), lambda: None),
+    ]
+
+
+async def tell(seed: int) -> tuple[DatabaseStage, Promises, SimulatedStore]:
+    """A minute in which things break and are mended, and the quiet after it."""
+    stage = DatabaseStage(seed)
+    promises = Promises(stage)
+    rng = Random(seed)
+    work = [promises.node(stage.store(name), name) for name in NODES]
+    work += [promises.client(stage.store("client")), promises.client(stage.store("client"))]
+    tasks = [asyncio.create_task(job) for job in work]
+    mends: list[Callable[[], None]] = []
+    for _ in range(20):
+        breaks, mended = rng.choice(faults_of(stage, rng))
+        breaks()
+        mends.append(mended)
+        await stage.pass_us(rng.randrange(6 * SECOND))
+        if rng.random() < 0.7:
+            mends.pop(rng.randrange(len(mends)))()
+    for mended in mends:
+        mended()
+    promises.is_over = True
+    await asyncio.gather(*tasks)
+    await stage.pass_us(QUIET_US)
+    return stage, promises, stage.store("witness")
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_every_report_is_true_and_every_batch_whole_in_each_partition(seed: int) -> None:
+    async def main() -> None:
+        stage, promises, witness = await tell(seed)
+        verdicts = {verdict for _, verdict in promises.told}
+        assert {"yes", "unknown"} <= verdicts
+        for ids, verdict in promises.told:
+            found = len(await witness.get_instances(ids))
+            assert found in {"yes": (len(ids),), "no": (0,), "unknown": (0, len(ids))}[verdict], (
+                ids,
+                verdict,
+            )
+        assert not stage.server.transactions.locks.is_any_held
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_rows_are_written_under_a_proof_that_holds_at_that_moment(seed: int) -> None:
+    """I5, as the history tells it."""
+
+    async def main() -> None:
+        stage, _, _ = await tell(seed)
+        owners = {number: Proof(number, "", 0) for number in PARTITIONS}
+        moves = 0
+        for event in stage.events:
+            if isinstance(event, OwnerCommitted):
+                assert event.before == owners[event.before.partition]
+                assert event.after.epoch >= event.before.epoch
+                owners[event.after.partition] = event.after
+            elif isinstance(event, RowCommitted) and event.proof is not None:
+                assert event.proof == owners[event.proof.partition]
+                moves += 1
+        assert moves
+
+    run_virtual(main())
