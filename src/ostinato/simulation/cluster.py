@@ -58,7 +58,15 @@ class Cluster:
     @property
     def machines(self) -> list[Machine]:
         """Those of nodes, workers and clients."""
-        return [host.machine for host in (*self.nodes, *self.workers, *self.clients)]
+        return [
+            *(host.machine for host in self.hosts),
+            *(client.machine for client in self.clients),
+        ]
+
+    @property
+    def hosts(self) -> list[NodeHost | WorkerHost]:
+        """Those that a service manager keeps running."""
+        return [*self.nodes, *self.workers]
 
     # ── Known ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -75,7 +83,7 @@ class Cluster:
         await self.clients[0].process.spawn(self.clients[0].apply_all())
         for client in self.clients[1:]:
             client.do(client.open())
-        for host in (*self.nodes, *self.workers):
+        for host in self.hosts:
             host.start()
 
     def begin_work(self) -> None:

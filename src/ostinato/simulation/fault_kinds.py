@@ -198,12 +198,16 @@ def _worker_cut_off(cluster: Cluster, rng: Random) -> Plan:
     """Both ways, to and from every node."""
     worker, network = _a_worker(cluster, rng).name, cluster.network
     links = [pair for node in cluster.nodes for pair in ((worker, node.name), (node.name, worker))]
-    return Plan(
-        worker,
-        f"links of {worker}",
-        lambda: [network.silence(*pair) for pair in links],
-        lambda: [network.mend(*pair) for pair in links],
-    )
+
+    def silence() -> None:
+        for sender, receiver in links:
+            network.silence(sender, receiver)
+
+    def mend() -> None:
+        for sender, receiver in links:
+            network.mend(sender, receiver)
+
+    return Plan(worker, f"links of {worker}", silence, mend)
 
 
 def _stream_broken(cluster: Cluster, rng: Random) -> Plan:

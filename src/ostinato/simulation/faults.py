@@ -55,7 +55,7 @@ class FaultDriver:
 
     async def _keep_running(self) -> None:
         while True:
-            for host in (*self._cluster.nodes, *self._cluster.workers):
+            for host in self._cluster.hosts:
                 if host.name not in self._down:
                     host.start()
             await self._cluster.sleep(KEEPER_US)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 from collections.abc import Iterable
 from hashlib import blake2b
@@ -88,14 +89,15 @@ def run_seed(
     *,
     checkers: Iterable[type[Checker]] = CHECKERS,
     listeners: Iterable[Listener] = (),
+    ends_early: bool = False,
 ) -> RunReport:
-    """Run one seed to its end. `listeners` hear every event too."""
+    """Run one seed to its end, or `ends_early`: to the first violation. `listeners` hear every event too."""
     # Whatever the collector would finalise in the middle of a run, it would do at another moment each time.
     was_enabled = gc.isenabled()
     gc.disable()
-    loop = SimulatedLoop(options.seed)
+    loop = SimulatedLoop(options.seed)  # type: ignore[abstract]  # the rest of a loop is never asked for
     try:
-        return _run(loop, options, checkers=checkers, listeners=listeners)
+        return _run(loop, options, checkers=checkers, listeners=listeners, ends_early=ends_early)
     finally:
         loop.close()
         gc.collect()
@@ -109,15 +111,18 @@ def _run(
     *,
     checkers: Iterable[type[Checker]],
     listeners: Iterable[Listener],
+    ends_early: bool,
 ) -> RunReport:
     cluster = Cluster(loop, options)
     counter = _Counter()
     judge = Judge(cluster, checkers)
-    for listener in (counter, *listeners, judge):
+    cluster.history.listen(counter)
+    for listener in listeners:
         cluster.history.listen(listener)
+    cluster.history.listen(judge)
     violations: list[Violation] = []
     try:
-        loop.run(_story(cluster, judge))
+        loop.run(_story(cluster, judge) if not ends_early else _first_part(cluster, judge))
     except StuckError as error:
         violations.append(_ours(loop, "the run", str(error)))
     violations += judge.finish(loop.true_us)
@@ -146,12 +151,31 @@ async def _story(cluster: Cluster, judge: Judge) -> None:
     await driver.heal()
     cluster.tell(Phase(at_us=cluster.loop.true_us, name="healed"))
     liveness = next((checker for checker in judge.checkers if isinstance(checker, Liveness)), None)
-    await cluster.settle([] if liveness is None else liveness.unfinished())
-    await _until_all_has_ended(cluster, judge, liveness)
+    settling = cluster.loop.world.spawn(
+        cluster.settle([] if liveness is None else liveness.unfinished()), name="settle"
+    )
+    await _until_all_has_ended(cluster, liveness, settling)
     cluster.tell(Phase(at_us=cluster.loop.true_us, name="ended"))
 
 
-async def _until_all_has_ended(cluster: Cluster, judge: Judge, liveness: Liveness | None) -> None:
+async def _first_part(cluster: Cluster, judge: Judge) -> None:
+    """The story as far as the first violation."""
+    violated = cluster.loop.create_future()
+
+    def notice() -> None:
+        if not violated.done():
+            violated.set_result(None)
+
+    judge.on_violated = notice
+    story = asyncio.ensure_future(_story(cluster, judge))
+    await asyncio.wait([story, violated], return_when=asyncio.FIRST_COMPLETED)
+    if story.done():
+        story.result()
+
+
+async def _until_all_has_ended(
+    cluster: Cluster, liveness: Liveness | None, settling: asyncio.Task[None]
+) -> None:
     began_us = cluster.loop.true_us
     patience_us = 2 * cluster.ownership_lease_us + cluster.worker_lease_us + _WORK_US_MAX
     while cluster.loop.true_us - began_us < _HEALED_US_MAX:
@@ -160,9 +184,9 @@ async def _until_all_has_ended(cluster: Cluster, judge: Judge, liveness: Livenes
         now_us = cluster.loop.true_us
         if now_us - began_us < HEALED_US_MIN:
             continue
-        if liveness is None or not liveness.unfinished():
+        if settling.done() and (liveness is None or not liveness.unfinished()):
             return
-        if now_us - max(liveness.moved_us, began_us) > patience_us:
+        if liveness is None or now_us - max(liveness.moved_us, began_us) > patience_us:
             return
 
 

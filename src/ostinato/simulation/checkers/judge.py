@@ -68,6 +68,8 @@ class Judge:
 
     def __init__(self, known: Known, checkers: Iterable[type[Checker]] = CHECKERS) -> None:
         self.violations: list[Violation] = []
+        #: Called at the first one.
+        self.on_violated: Callable[[], None] = _nobody
         self.checkers = [kind(known, self._report) for kind in checkers]
         self._open: Transaction | None = None
         self._listeners: dict[type[Event], Sequence[Callable[[Event], None]]] = {}
@@ -123,3 +125,9 @@ class Judge:
     def _report(self, violation: Violation) -> None:
         if len(self.violations) < VIOLATIONS_MAX:
             self.violations.append(violation)
+        if len(self.violations) == 1:
+            self.on_violated()
+
+
+def _nobody() -> None:
+    """Nobody wants to know before the end."""

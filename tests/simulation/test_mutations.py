@@ -1,0 +1,37 @@
+"""The alarm works: each deliberate bug is found by a checker within the seeds that docs/simulation.md states."""
+
+from __future__ import annotations
+
+import pytest
+
+from ostinato.simulation.mutations.catalogue import MUTATIONS
+from ostinato.simulation.mutations.mutation import Mutation
+from ostinato.simulation.run import run_seed
+from ostinato.simulation.swarm import options_of
+
+
+def finder(mutation: Mutation) -> tuple[int, str] | None:
+    """The first seed that shows the bug, and the rule that it breaks."""
+    with mutation.applied():
+        for seed in range(mutation.first_seed, mutation.first_seed + mutation.seed_count):
+            report = run_seed(options_of(seed), ends_early=True)
+            if report.violations:
+                return seed, report.violations[0].invariant
+    return None
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_a_deliberate_bug_is_found(name: str) -> None:
+    mutation = MUTATIONS[name]
+    found = finder(mutation)
+    assert found is not None, f"{name} (the code {mutation.meaning}) went unnoticed"
+    assert found[1] in mutation.found_by
+
+
+def test_there_are_many_deliberate_bugs_and_none_is_left_in_place() -> None:
+    assert len(MUTATIONS) >= 15
+    for mutation in MUTATIONS.values():
+        before = [vars(owner)[name] for owner, name, _ in mutation.patches]
+        with mutation.applied():
+            assert before != [vars(owner)[name] for owner, name, _ in mutation.patches]
+        assert before == [vars(owner)[name] for owner, name, _ in mutation.patches]
