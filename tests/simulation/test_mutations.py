@@ -1,4 +1,4 @@
-"""The alarm works: each deliberate bug is found by a checker within the seeds that docs/simulation.md states."""
+"""The alarm works: each deliberate bug is found by a checker within the seeds that the docs state."""
 
 from __future__ import annotations
 

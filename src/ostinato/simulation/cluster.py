@@ -1,4 +1,4 @@
-"""The cluster of a run: machines, the database, the network, nodes, workers and clients, as the options say."""
+"""The cluster of a run: machines, database, network, nodes, workers and clients, as the options say."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every kind of fault: what it is done to, how it is broken, how it is mended (docs/simulation.md has the table)."""
+"""Every kind of fault: what it is done to, how it is broken, how it is mended (docs/simulation.md)."""
 
 from __future__ import annotations
 

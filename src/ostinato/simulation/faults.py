@@ -1,6 +1,7 @@
-"""The driver of the faults: breaks and mends, as often as the options say, tells it, and keeps hosts running.
+"""The driver of the faults: breaks and mends as often as the options say, tells it, keeps hosts running.
 
-Each kind comes by chance at its own mean interval. `heal` mends whatever is broken, and from then on nothing is.
+Each kind comes by chance at its own mean interval. `heal` mends whatever is broken, and from then on nothing
+is.
 """
 
 from __future__ import annotations

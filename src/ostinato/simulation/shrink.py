@@ -1,4 +1,4 @@
-"""A failing run made smaller, as far as that is cheap: fewer faults, less work, a smaller cluster, a shorter run.
+"""A failing run made smaller, as far as that is cheap: fewer faults, less work, smaller, shorter.
 
 Every change of the options changes what chance does from there on, so what is tried either still fails by the
 same rule, and is kept, or is thrown away.

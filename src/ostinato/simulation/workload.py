@@ -1,4 +1,4 @@
-"""What clients of a run do: submit, repeat, cancel, replay, pause, disable, edit, delete, as the seed says."""
+"""What clients of a run do: submit, repeat, cancel, replay, pause, disable, edit and delete."""
 
 from __future__ import annotations
 
