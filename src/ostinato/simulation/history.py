@@ -1,9 +1,9 @@
-"""What really happened in a run, as an observer would know it who sees every process and the database at once.
+"""What really happened in a run, for an observer who sees every process and the database at once.
 
 Everything is told at the moment at which it happens, in one order, by whoever makes it happen: the simulated
-database at each commit, the simulated worker at each start and end of user code, the client at each answer that
-it got, the driver of the faults. Times are true time of the run: microseconds since it began, of no process's
-clock. Instants inside rows are those of the clocks that wrote them.
+database at each commit, the simulated worker at each start and end of user code, the client at each answer
+that it got, the driver of the faults. Times are true time of the run: microseconds since it began, of no
+process's clock. Instants inside rows are those of the clocks that wrote them.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class RequestAnswered(Event, frozen=True, kw_only=True):
 
 
 class Fault(Event, frozen=True, kw_only=True):
-    """Something was broken (`ends` False) or mended (True). `kind` is a word of the table in docs/simulation.md."""
+    """Something was broken (`ends` False) or mended (True). `kind`: a word of docs/simulation.md's table."""
 
     kind: str
     target: str
