@@ -27,7 +27,7 @@ class TestSimulatedStore(StoreContract, ManyNodesContract):
     async def store(self, clock: ContractClock) -> AsyncIterator[Store]:
         loop = asyncio.get_running_loop()
         history = History(lambda: round(loop.time() * 1e6))
-        server = DatabaseServer(loop, history, Random(1), clock=clock)
+        server = DatabaseServer(loop, history, rng=Random(1), clock=clock)
         store = server.store_for(Client("node"), clock)
         await store.open()
         yield store

@@ -43,7 +43,7 @@ class OpenCommit:
         self.has_proven = asyncio.Event()
         self.may_go_on = asyncio.Event()
         self.runs = 0
-        self.task = asyncio.create_task(store.calls.run("committing a batch", "owner", self._run))
+        self.task = asyncio.create_task(store.calls.run("committing a batch", self._run, role="owner"))
         self._tables = store.server.tables
         self._batch = batch
 
@@ -66,7 +66,9 @@ def test_each_way_takes_time_and_the_call_happens_in_between() -> None:
         # Connects.
         await store.now_us()
         stage.server.slow_wire(
-            "node", (300 * MILLISECOND, 300 * MILLISECOND + 1), (500 * MILLISECOND, 500 * MILLISECOND + 1)
+            "node",
+            there_us=(300 * MILLISECOND, 300 * MILLISECOND + 1),
+            back_us=(500 * MILLISECOND, 500 * MILLISECOND + 1),
         )
         began_us = stage.loop.elapsed_us
         before_us = await store.now_us() - stage.server.clock.wall_us()
@@ -134,7 +136,7 @@ def test_silence_amid_a_transaction_ends_the_session_before_the_ownership_lease_
             await transaction.lock(exclusive([("partition", 1)]))
             await transaction.commit(lambda: None)
 
-        await other.calls.run("locking", "owner", lock)
+        await other.calls.run("locking", lock, role="owner")
         assert abs(stage.loop.elapsed_us - began_us - 2 * SECOND) < 10 * MILLISECOND
         frozen.task.cancel()
 
@@ -189,8 +191,8 @@ def test_two_that_would_wait_for_each_other_for_ever_are_told_apart() -> None:
             await transaction.commit(lambda: None)
 
         await asyncio.gather(
-            store.calls.run("crossing", "owner", lambda transaction: cross(transaction, "a", "b")),
-            store.calls.run("crossing", "owner", lambda transaction: cross(transaction, "b", "a")),
+            store.calls.run("crossing", lambda transaction: cross(transaction, "a", "b"), role="owner"),
+            store.calls.run("crossing", lambda transaction: cross(transaction, "b", "a"), role="owner"),
         )
         assert len(runs) == 3
         assert stage.loop.elapsed_us < SECOND
@@ -216,7 +218,7 @@ def test_a_lock_that_is_not_granted_in_time_is_asked_for_again_until_the_deadlin
             await transaction.lock(exclusive([("partition", 1)]))
 
         with pytest.raises(UnavailableError):
-            await other.calls.run("locking", "owner", lock)
+            await other.calls.run("locking", lock, role="owner")
         assert 9 * SECOND < stage.loop.elapsed_us - began_us <= 10 * SECOND
         with pytest.raises(UnavailableError):
             await frozen.task
@@ -293,7 +295,7 @@ def test_a_commit_tells_what_has_really_changed_with_one_number() -> None:
         assert (moved.proof, moved.process) == (Proof(3, "node-1", 1), "node")
         assert [told.row.instance_id for told in stage.of(HistoryCommitted)] == [row.id]
         assert [told.answer_code for told in stage.of(RequestCommitted)] == ["OK"]
-        assert {event.transaction for event in stage.events} == {moved.transaction}  # type: ignore[attr-defined]
+        assert {event.transaction for event in stage.events} == {moved.transaction}  # type: ignore[attr-defined]  # each of these has one
         await node.remove_node("node-1")
         assert [told.is_there for told in stage.of(NodeRowCommitted)] == [False]
         assert [told.after for told in stage.of(OwnerCommitted)] == [Proof(number, "", 1) for number in ALL]

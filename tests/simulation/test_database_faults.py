@@ -117,7 +117,7 @@ def test_a_stalled_server_hangs_every_call_to_its_deadline_and_carries_out_late_
                 rows = [make_submission(1).instance]
                 await transaction.commit(lambda: [stage.server.tables.put(row) for row in rows])
 
-            submitting = asyncio.create_task(store.calls.run("submitting", "people", insert))
+            submitting = asyncio.create_task(store.calls.run("submitting", insert, role="people"))
             await has_locked.wait()
             stage.server.stall()
             began_us = stage.loop.elapsed_us

@@ -104,7 +104,7 @@ def faults_of(stage: DatabaseStage, rng: Random) -> list[tuple[Callable[[], None
         server.break_connections(name, there_share=rng.random() / 3, back_share=rng.random() / 3)
 
     def slow_wire() -> None:
-        server.slow_wire(name, (0, 3 * SECOND), (0, 3 * SECOND))
+        server.slow_wire(name, there_us=(0, 3 * SECOND), back_us=(0, 3 * SECOND))
 
     return [
         (break_connections, lambda: server.keep_connections(name)),

@@ -43,7 +43,7 @@ class DatabaseStage:
         self.rng = Random(seed)
         history = History(lambda: loop.elapsed_us)
         history.listen(self.events.append)
-        self.server = DatabaseServer(loop, history, self.rng, has_session_locks=has_session_locks)
+        self.server = DatabaseServer(loop, history, rng=self.rng, has_session_locks=has_session_locks)
         self.clock = VirtualClock()
         self.clients: dict[str, Client] = {}
 

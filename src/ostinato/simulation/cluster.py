@@ -41,8 +41,8 @@ class Cluster:
         self.server = DatabaseServer(
             loop,
             self.history,
-            loop.random_for("database"),
-            options.partition_count,
+            rng=loop.random_for("database"),
+            partition_count=options.partition_count,
             has_session_locks=options.has_session_locks,
         )
         self.network = Network(loop, self.history, rng=loop.random_for("network"))

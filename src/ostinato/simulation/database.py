@@ -63,9 +63,9 @@ class DatabaseServer(DatabaseFaults):
         self,
         loop: asyncio.AbstractEventLoop,
         history: History,
+        *,
         rng: Random,
         partition_count: int = 64,
-        *,
         has_session_locks: bool = True,
         clock: Clock | None = None,
     ) -> None:
@@ -88,7 +88,7 @@ class DatabaseServer(DatabaseFaults):
 
     def store_for(self, process: DatabaseClient, clock: Clock) -> SimulatedStore:
         """The store of one process, with connections of its own; `clock` is that of the process."""
-        store = SimulatedStore(self, self.wire_of(process.machine), process.name, clock)
+        store = SimulatedStore(self, self.wire_of(process.machine), process=process.name, clock=clock)
         self.stores.append(store)
         process.on_crash(store.crash)
         return store
@@ -131,7 +131,7 @@ class DatabaseServer(DatabaseFaults):
         # Who was frozen until after its deadline may still send before it looks at the time.
         if self.now_us() >= ends_us and self.rng.random() < 0.5:
             raise DeadlineOverError
-        request = Request(self, session, action, ends_us)
+        request = Request(self, session, action=action, ends_us=ends_us)
         session.wire.carry(request)
         answer = await request.answer
         if type(answer) is Failed:
@@ -163,9 +163,9 @@ class DatabaseServer(DatabaseFaults):
         if self.is_stalled:
             self.after_stall(self._begin, request, action, rest_us)
         elif not request.session.is_ended:
-            self.carry_on(request, action, rest_us)
+            self.carry_on(request, action, rest_us=rest_us)
 
-    def carry_on(self, request: Request, action: Action, rest_us: int = 0) -> None:
+    def carry_on(self, request: Request, action: Action, *, rest_us: int = 0) -> None:
         """Do `action`, and answer what it answers; a failure rolls back."""
         answer: Answer
         try:
@@ -173,9 +173,9 @@ class DatabaseServer(DatabaseFaults):
         except (StatementFailedError, OstinatoError) as error:
             self.transactions.end_transaction(request.session)
             answer = Failed(error)
-        self.answer(request, answer, rest_us)
+        self.answer(request, answer, rest_us=rest_us)
 
-    def answer(self, request: Request, answer: Answer, rest_us: int = 0) -> None:
+    def answer(self, request: Request, answer: Answer, *, rest_us: int = 0) -> None:
         """Send `answer` once the statement has run for `rest_us` more."""
         session = request.session
         if session.request is not request:

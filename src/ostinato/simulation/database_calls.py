@@ -49,7 +49,7 @@ class Transaction:
 
     __slots__ = ("_ends_us", "_server", "_session")
 
-    def __init__(self, server: DatabaseServer, session: Session, ends_us: int) -> None:
+    def __init__(self, server: DatabaseServer, session: Session, *, ends_us: int) -> None:
         self._server = server
         self._session = session
         self._ends_us = ends_us
@@ -57,7 +57,7 @@ class Transaction:
     async def lock(self, wanted: Sequence[Want], then: Action = _nothing) -> Answer:
         """A statement that takes locks, in their order, and then does `then`, whose answer is its own."""
         lock = self._server.transactions.lock
-        return await self.act(lambda session: lock(session, wanted, lambda: then(session)))
+        return await self.act(lambda session: lock(session, wanted, then=lambda: then(session)))
 
     async def act(self, action: Action) -> Answer:
         """A statement that does `action`."""
@@ -65,8 +65,9 @@ class Transaction:
 
     async def commit(self, effect: Callable[[], Answer], proofs: Sequence[Proof] = ()) -> Answer:
         """COMMIT: everything that the transaction changes is `effect`; `proofs` have held for it."""
+        commit = self._server.transactions.commit
         self._session.has_sent_commit = True
-        return await self.act(lambda session: self._server.transactions.commit(session, effect, proofs))
+        return await self.act(lambda session: commit(session, effect, proofs=proofs))
 
     def blockers(self) -> list[Session]:
         """Sessions that keep the transaction waiting now, and wait for nobody themselves."""
@@ -79,21 +80,22 @@ Work = Callable[[Transaction], Coroutine[Any, Any, Result]]
 class Calls:
     """Connections by role, and the calls over them."""
 
-    def __init__(self, server: DatabaseServer, wire: Wire, process: str, clock: Clock) -> None:
+    def __init__(self, server: DatabaseServer, wire: Wire, *, process: str, clock: Clock) -> None:
         self.server = server
         self.clock = clock
         self._wire = wire
         sizes = split_pool(POOL_SIZE)._asdict()
         self._pools: dict[Role, Pool] = {
-            role: Pool(partial(Session, wire, process, role), server, sizes[role]) for role in ROLES
+            role: Pool(partial(Session, wire, process=process, role=role), server, size=sizes[role])
+            for role in ROLES
         }
 
-    async def read(self, operation: str, role: Role, action: Action) -> Answer:
+    async def read(self, operation: str, action: Action, *, role: Role) -> Answer:
         """Answer of `action`, which only reads, or changes what belongs to the session alone."""
-        return await self.run(operation, role, lambda transaction: transaction.act(action))
+        return await self.run(operation, lambda transaction: transaction.act(action), role=role)
 
     async def run(
-        self, operation: str, role: Role, work: Work[Result], *, deadline_us: int = DEADLINE_US
+        self, operation: str, work: Work[Result], *, role: Role, deadline_us: int = DEADLINE_US
     ) -> Result:
         """Result of `work`, repeated after conflicts, and after losses before its COMMIT was sent.
 
@@ -109,7 +111,7 @@ class Calls:
             try:
                 session = await pool.take(ends_us)
                 session.has_sent_commit = False
-                result = await work(Transaction(server, session, ends_us))
+                result = await work(Transaction(server, session, ends_us=ends_us))
             except DeadlineOverError:
                 # It may be the network that is silent: then no idle connection is any better.
                 pool.discard_idle()

@@ -139,13 +139,13 @@ class DatabaseFaults(ABC):
 
     # ── the way of one machine ───────────────────────────────────────────────────────────────────────
 
-    def slow_wire(self, name: str, there_us: tuple[int, int], back_us: tuple[int, int]) -> None:
+    def slow_wire(self, name: str, *, there_us: tuple[int, int], back_us: tuple[int, int]) -> None:
         """Each way takes at least, and less than."""
         wire = self.wire_of(name)
         wire.there_us, wire.back_us = there_us, back_us
 
     def fast_wire(self, name: str) -> None:
-        self.slow_wire(name, WAY_US, WAY_US)
+        self.slow_wire(name, there_us=WAY_US, back_us=WAY_US)
 
     def break_connections(
         self, name: str, *, there_share: float, back_share: float, commits_only: bool = False

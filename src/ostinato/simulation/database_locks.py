@@ -35,7 +35,9 @@ class LockWait:
 
     __slots__ = ("granted", "session", "taken_count", "wanted")
 
-    def __init__(self, session: Session, wanted: Sequence[Want], granted: Callable[[LockWait], None]) -> None:
+    def __init__(
+        self, session: Session, wanted: Sequence[Want], *, granted: Callable[[LockWait], None]
+    ) -> None:
         self.session = session
         self.wanted = wanted
         self.granted = granted

@@ -28,7 +28,7 @@ async def register_node(calls: Calls, node: NodeRow) -> None:
         await transaction.lock(exclusive([("node", node.id)]), insert)
         await transaction.commit(lambda: run_at_once(server.memory.register_node(node)))
 
-    await calls.run("registering the node", "renewal", run)
+    await calls.run("registering the node", run, role="renewal")
 
 
 async def renew_node(calls: Calls, node_id: str) -> bool:
@@ -46,7 +46,7 @@ async def renew_node(calls: Calls, node_id: str) -> bool:
         is_there: bool = await transaction.commit(lambda: run_at_once(server.memory.renew_node(node_id)))
         return is_there
 
-    return await calls.run("renewing the node", "renewal", run)
+    return await calls.run("renewing the node", run, role="renewal")
 
 
 async def remove_node(calls: Calls, node_id: str) -> None:
@@ -62,9 +62,9 @@ async def remove_node(calls: Calls, node_id: str) -> None:
     def free(session: Session) -> None:
         server.transactions.free_node_lock(session, node_id)
 
-    await calls.run("removing the node", "owner", run)
+    await calls.run("removing the node", run, role="owner")
     if server.has_session_locks:
-        await calls.read("removing the node", "renewal", free)
+        await calls.read("removing the node", free, role="renewal")
 
 
 async def watch_nodes(calls: Calls) -> NodesSeen:
@@ -84,12 +84,12 @@ async def watch_nodes(calls: Calls) -> NodesSeen:
         }
         return NodesSeen(rows, freed)
 
-    seen: NodesSeen = await calls.read("watching the nodes", "renewal", look)
+    seen: NodesSeen = await calls.read("watching the nodes", look, role="renewal")
     return seen
 
 
 async def take_partitions(
-    calls: Calls, node_id: str, partitions: Sequence[int], *, dead_nodes: Mapping[str, int]
+    calls: Calls, node_id: str, *, partitions: Sequence[int], dead_nodes: Mapping[str, int]
 ) -> list[Proof]:
     """Lock the partitions, then the own row and the dead ones', and take what is free then.
 
@@ -116,7 +116,7 @@ async def take_partitions(
         )
         return taken
 
-    return await calls.run("taking partitions", "owner", run)
+    return await calls.run("taking partitions", run, role="owner")
 
 
 async def _end_blockers(calls: Calls, transaction: Transaction) -> None:
@@ -134,7 +134,7 @@ async def _end_blockers(calls: Calls, transaction: Transaction) -> None:
                 calls.server.transactions.end_session(session, "an administrator has ended the connection")
 
 
-async def release_partitions(calls: Calls, node_id: str, partitions: Sequence[int]) -> None:
+async def release_partitions(calls: Calls, node_id: str, *, partitions: Sequence[int]) -> None:
     """Free those that belong to the node."""
     server = calls.server
     numbers = sorted(set(partitions))
@@ -145,4 +145,4 @@ async def release_partitions(calls: Calls, node_id: str, partitions: Sequence[in
         await transaction.lock(exclusive(("partition", number) for number in owned))
         await transaction.commit(lambda: run_at_once(server.memory.release_partitions(node_id, owned)))
 
-    await calls.run("releasing partitions", "owner", run)
+    await calls.run("releasing partitions", run, role="owner")

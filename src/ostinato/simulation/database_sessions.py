@@ -71,7 +71,7 @@ class Session:
         "wire",
     )
 
-    def __init__(self, wire: Wire, process: str, role: Role) -> None:
+    def __init__(self, wire: Wire, *, process: str, role: Role) -> None:
         """`process` is its name, for the history."""
         self.wire = wire
         self.process = process
@@ -103,7 +103,9 @@ class Request:
 
     __slots__ = ("action", "answer", "ends_us", "is_timed", "server", "session")
 
-    def __init__(self, server: DatabaseServer, session: Session, action: Action | None, ends_us: int) -> None:
+    def __init__(
+        self, server: DatabaseServer, session: Session, *, action: Action | None, ends_us: int
+    ) -> None:
         """`ends_us`, in true time: the client waits no longer. Without an `action`: the client hangs up."""
         self.server = server
         self.session = session
@@ -130,7 +132,7 @@ class Request:
 class Pool:
     """The connections of one role of a process, made when they are needed."""
 
-    def __init__(self, new_session: Callable[[], Session], server: DatabaseServer, size: int) -> None:
+    def __init__(self, new_session: Callable[[], Session], server: DatabaseServer, *, size: int) -> None:
         self._new_session = new_session
         self._server = server
         self._size = size

@@ -47,7 +47,7 @@ def _reads(operation: str, role: Role, method: Method[Arguments, Result]) -> Cal
     async def call(store: SimulatedStore, /, *arguments: Arguments.args, **named: Arguments.kwargs) -> Result:
         memory = store.server.memory
         result: Result = await store.calls.read(
-            operation, role, lambda _: run_at_once(method(memory, *arguments, **named))
+            operation, lambda _: run_at_once(method(memory, *arguments, **named)), role=role
         )
         return result
 
@@ -60,7 +60,7 @@ def _writes(operation: str, role: Role, method: Method[Arguments, Result]) -> Ca
     async def call(store: SimulatedStore, /, *arguments: Arguments.args, **named: Arguments.kwargs) -> Result:
         memory = store.server.memory
         result: Result = await writes.write(
-            store.calls, operation, role, effect=lambda: run_at_once(method(memory, *arguments, **named))
+            store.calls, operation, role=role, effect=lambda: run_at_once(method(memory, *arguments, **named))
         )
         return result
 
@@ -70,10 +70,10 @@ def _writes(operation: str, role: Role, method: Method[Arguments, Result]) -> Ca
 class SimulatedStore:
     """One process's connections to the simulated server."""
 
-    def __init__(self, server: DatabaseServer, wire: Wire, process: str, clock: Clock) -> None:
+    def __init__(self, server: DatabaseServer, wire: Wire, *, process: str, clock: Clock) -> None:
         self.server = server
         self.wire = wire
-        self.calls = Calls(server, wire, process, clock)
+        self.calls = Calls(server, wire, process=process, clock=clock)
         self._changes = ChangeSignal(clock)
         #: Hears of what others have committed; begins when somebody first waits for it.
         self.is_listening = False
@@ -138,15 +138,17 @@ class SimulatedStore:
     async def take_partitions(
         self, node_id: str, partitions: Sequence[int], *, dead_nodes: Mapping[str, int] = {}
     ) -> list[Proof]:
-        return await ownership.take_partitions(self.calls, node_id, partitions, dead_nodes=dead_nodes)
+        return await ownership.take_partitions(
+            self.calls, node_id, partitions=partitions, dead_nodes=dead_nodes
+        )
 
     async def release_partitions(self, node_id: str, partitions: Sequence[int]) -> None:
-        await ownership.release_partitions(self.calls, node_id, partitions)
+        await ownership.release_partitions(self.calls, node_id, partitions=partitions)
 
     async def identity(self) -> str:
         server = self.server
         name: str = await self.calls.read(
-            "reading the server's identity", "renewal", lambda _: f"simulated-{server.identity_number}"
+            "reading the server's identity", lambda _: f"simulated-{server.identity_number}", role="renewal"
         )
         return name
 

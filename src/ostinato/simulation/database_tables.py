@@ -38,7 +38,7 @@ class ObservedTables(Tables):
         self._proofs: dict[int, Proof] = {}
         self._events: list[Event] = []
 
-    def transact(self, process: str, effect: Callable[[], Result], proofs: Sequence[Proof] = ()) -> Result:
+    def transact(self, process: str, effect: Callable[[], Result], *, proofs: Sequence[Proof] = ()) -> Result:
         """Carry out `effect`, a whole transaction of `process`, at this instant, and tell what has changed.
 
         `proofs` are those that held for it. If `effect` raises, it must have changed nothing.

@@ -43,7 +43,7 @@ class Transactions:
 
     # ── statements ───────────────────────────────────────────────────────────────────────────────────
 
-    def lock(self, session: Session, wanted: Sequence[Want], then: Callable[[], Answer]) -> Answer:
+    def lock(self, session: Session, wanted: Sequence[Want], *, then: Callable[[], Answer]) -> Answer:
         """Take the locks in their order, then evaluate `then`; begins a transaction if there is none.
 
         Answers ``BLOCKED`` where it has to wait. Raises ``StatementFailedError`` for a deadlock.
@@ -51,7 +51,7 @@ class Transactions:
         if self._server.is_read_only:
             raise StatementFailedError(Fault("refused", "the server is read-only, as after a failover"))
         session.in_transaction = True
-        wait = LockWait(session, wanted, lambda _: self._granted(session, then))
+        wait = LockWait(session, wanted, granted=lambda _: self._granted(session, then))
         if self.locks.acquire(wait):
             return then()
         if session in self.locks.blockers(session):
@@ -60,7 +60,7 @@ class Transactions:
         self._look_at_blockers(wait)
         return BLOCKED
 
-    def commit(self, session: Session, effect: Callable[[], Answer], proofs: Sequence[Proof]) -> Answer:
+    def commit(self, session: Session, effect: Callable[[], Answer], *, proofs: Sequence[Proof]) -> Answer:
         """Carry out `effect`, everything that the transaction changes, and end it; `proofs` held for it.
 
         One that takes long happens at its end, and nothing but the end of the server keeps it from that.
@@ -69,7 +69,7 @@ class Transactions:
         def finish() -> Answer:
             session.is_committing = False
             try:
-                return self._server.tables.transact(session.process, effect, proofs)
+                return self._server.tables.transact(session.process, effect, proofs=proofs)
             finally:
                 self.end_transaction(session)
 

@@ -83,7 +83,7 @@ class Wire:
     def hang_up(self, session: Session) -> None:
         """The client has closed the connection; the server rolls back when it hears of it."""
         if not session.is_ended:
-            self.carry(Request(self._server, session, None, self._server.now_us()))
+            self.carry(Request(self._server, session, action=None, ends_us=self._server.now_us()))
 
     def end(self, session: Session) -> None:
         """The client is dead. What it has sent, and has not arrived in a silence, is sent no more."""

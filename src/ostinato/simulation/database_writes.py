@@ -38,8 +38,8 @@ _LISTS = tuple(name for name in CommitBatch.__struct_fields__ if name != "proofs
 async def write(
     calls: Calls,
     operation: str,
-    role: Role,
     *,
+    role: Role,
     effect: Callable[[], Result],
     locks: Sequence[Want] = (),
     deadline_us: int = DEADLINE_US,
@@ -51,7 +51,7 @@ async def write(
         result: Result = await transaction.commit(effect)
         return result
 
-    return await calls.run(operation, role, run, deadline_us=deadline_us)
+    return await calls.run(operation, run, role=role, deadline_us=deadline_us)
 
 
 async def commit(calls: Calls, batch: CommitBatch) -> CommitReport:
@@ -72,11 +72,11 @@ async def commit(calls: Calls, batch: CommitBatch) -> CommitReport:
         await transaction.lock(rows, lambda _: server.require_room())
         proofs: list[Proof] = [proof for proof in batch.proofs if proof.partition in proven]
         report: CommitReport = await transaction.commit(
-            lambda: commit_rows(tables, batch, proven), proofs=proofs
+            lambda: commit_rows(tables, batch, proven=proven), proofs=proofs
         )
         return report
 
-    return await calls.run("committing a batch", "owner", run)
+    return await calls.run("committing a batch", run, role="owner")
 
 
 def proof_locks(partitions: Sequence[int]) -> list[Want]:
@@ -110,7 +110,7 @@ async def submit(calls: Calls, submissions: Sequence[Submission]) -> list[Submit
     return await write(
         calls,
         "submitting",
-        "people",
+        role="people",
         locks=exclusive(_names_of(submissions)),
         effect=lambda: run_at_once(calls.server.memory.submit(submissions)),
         deadline_us=DEADLINE_US + len(submissions) * _ROW_US,
@@ -144,7 +144,7 @@ async def apply(
     return await write(
         calls,
         "applying definitions",
-        "people",
+        role="people",
         locks=exclusive(("task", *name) for name in named),
         effect=lambda: run_at_once(
             memory.apply(definitions, now_us=now_us, origin=origin, expected=expected)
@@ -158,7 +158,7 @@ async def add_requests(calls: Calls, requests: Sequence[Request]) -> None:
     await write(
         calls,
         "adding requests",
-        "people",
+        role="people",
         locks=exclusive(("request", name) for name in sorted({request.id for request in requests})),
         effect=lambda: run_at_once(calls.server.memory.add_requests(requests)),
     )

@@ -324,7 +324,7 @@ def _wire_slow(cluster: Cluster, rng: Random) -> Plan:
     return Plan(
         name,
         f"wire speed of {name}",
-        lambda: server.slow_wire(name, there_us, back_us),
+        lambda: server.slow_wire(name, there_us=there_us, back_us=back_us),
         lambda: server.fast_wire(name),
         detail=f"there {there_us}, back {back_us}",
     )

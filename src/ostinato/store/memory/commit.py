@@ -18,16 +18,18 @@ def proven_partitions(tables: Tables, batch: CommitBatch) -> frozenset[int]:
     return frozenset(proof.partition for proof in batch.proofs if tables.owners[proof.partition] == proof)
 
 
-def commit(tables: Tables, batch: CommitBatch, proven: frozenset[int] | None = None) -> CommitReport:
+def commit(tables: Tables, batch: CommitBatch, *, proven: frozenset[int] | None = None) -> CommitReport:
     """Write `batch`; what is left out, and why, is the report.
 
     `proven` is what the transaction has found proven and keeps locked since; None: proofs are checked now.
     """
-    return _Transaction(tables, batch, proven_partitions(tables, batch) if proven is None else proven).run()
+    if proven is None:
+        proven = proven_partitions(tables, batch)
+    return _Transaction(tables, batch, proven=proven).run()
 
 
 class _Transaction:
-    def __init__(self, tables: Tables, batch: CommitBatch, proven: frozenset[int]) -> None:
+    def __init__(self, tables: Tables, batch: CommitBatch, *, proven: frozenset[int]) -> None:
         self.tables = tables
         self.batch = batch
         self.proven = proven
