@@ -299,13 +299,15 @@ def _resumed_without_the_past(story: Story) -> None:
 
 def _stands_still(story: Story) -> None:
     story.known_task()
-    story.wait(3 * EVERY_US)
+    story.healed()
+    story.wait(3 * EVERY_US).tick()
 
 
 def _stands_still_while_paused(story: Story) -> None:
     story.known_task()
     story.commit(story.flag(paused=True))
-    story.wait(3 * EVERY_US)
+    story.healed()
+    story.wait(3 * EVERY_US).tick()
 
 
 def _edited(story: Story, *, at_us: int) -> None:

@@ -125,6 +125,10 @@ class DispatchLoop(Loop):
         self._look_ahead_us = boot_us + LOOK_AHEAD_US
         now_us = self._time.now_us()
         found = await self._store.find_work(partitions, now_us=now_us, limit=LOOKAHEAD_COUNT, held=[])
+        freed = self._held.freed_tasks()
+        if freed:
+            # Held until what was before it had ended, it is not in the queue: it needs a slot all the same.
+            found.instances.extend(await self._overlap_ready(freed))
         await self._definitions.load(found.instances)
         self._waiting = []
         for instance in found.instances:
@@ -190,12 +194,15 @@ class DispatchLoop(Loop):
         found = await self._store.find_work(partitions, now_us=now_us, limit=limit, held=queries)
         freed = self._held.take_freed()
         if freed:
-            ready = await self._store.find_overlap_ready(freed)
-            # It is asked by task; a partition may have been lost meanwhile.
-            owned = self._ownership.memory.epochs
-            found.instances.extend(row for row in ready if row.partition in owned)
+            found.instances.extend(await self._overlap_ready(freed))
         found.instances.sort(key=lambda row: (row.due_us - row.priority * AGEING_US, row.id))
         return found, queries
+
+    async def _overlap_ready(self, refs: list[TaskRef]) -> list[Instance]:
+        ready = await self._store.find_overlap_ready(refs)
+        # It is asked by task; a partition may have been lost meanwhile.
+        owned = self._ownership.memory.epochs
+        return [row for row in ready if row.partition in owned]
 
     async def _held_queries(self, routing: RoutingRound, limit: int) -> list[HeldQuery]:
         candidates = self._held.candidates()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ostinato.clock import Clock
 from ostinato.core.definition import TaskDefinition, TaskRef
-from ostinato.core.instants import HOUR, MILLISECOND
+from ostinato.core.instants import HOUR, MILLISECOND, SECOND
 from ostinato.core.model import Instance
 from ostinato.scheduler.config import NodeConfig
 from ostinato.simulation.behaviour import profiles_of
@@ -26,6 +26,8 @@ from ostinato.testing.virtual_clock import START_US
 
 #: Unfinished work that a healed cluster has to do; the rest, newest last, is cancelled.
 LEFT_COUNT_MAX = 12
+#: A healed cluster fires on for so long; then it is left with what there is.
+FIRING_US = 12 * SECOND
 #: What a node's idea of the shared time may be off: half of a sample's way, and what clocks drift in between.
 TIME_TOLERANCE_US = 100 * MILLISECOND
 
@@ -97,11 +99,13 @@ class Cluster:
             client.end()
 
     async def settle(self, unfinished: Sequence[Instance]) -> None:
-        """Let go on what was paused or disabled, and cancel what would keep the run too long."""
+        """Let go on what was paused or disabled, cancel what would keep the run too long, end the fires."""
         client = self.clients[0]
         await client.process.spawn(client.settle())
         for instance in unfinished[LEFT_COUNT_MAX:]:
             client.do(client.cancel(instance.id, reason="the run is over soon"))
+        await self.sleep(FIRING_US)
+        await client.process.spawn(client.end_triggers())
 
     def tell(self, event: Event) -> None:
         self.history.add(event)

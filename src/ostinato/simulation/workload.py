@@ -83,10 +83,18 @@ class Client(ClientHost):
 
     async def apply_all(self) -> None:
         """Put every task in force; again until it is."""
+        await self._until_applied(list(self._definitions.values()))
+
+    async def end_triggers(self) -> None:
+        """Let no task fire any more."""
+        still = [msgspec.structs.replace(row, triggers=()) for row in self._definitions.values()]
+        await self._until_applied(still)
+
+    async def _until_applied(self, definitions: list[TaskDefinition]) -> None:
         while True:
             try:
                 await self.open()
-                await self.apply(list(self._definitions.values()))
+                await self.apply(definitions)
             except UnavailableError:
                 await self._clock.sleep_until_us(self._clock.boot_us() + SECOND // 5)
             else:

@@ -22,7 +22,7 @@ from ostinato.simulation.history import (
     Tick,
 )
 
-#: A round that had begun to decide when a flag was set may still commit: so long after its answer at most.
+#: A round that had begun when a flag was set goes on by what it knows: it decides so long after it at most.
 FLAG_US = 5 * SECOND
 
 
@@ -37,7 +37,7 @@ class Acts(Checker):
         self._open: dict[str, RequestCommitted] = {}
         self._answers: dict[str, str] = {}
         self._rows: dict[str, Instance] = {}
-        #: Since when a task may start nothing, in true time.
+        #: Since when a task may start nothing, in shared time.
         self._resting_us: dict[TaskRef, int] = {}
         self._executing: dict[str, str] = {}
         #: Wishes to cancel what runs, in true time.
@@ -76,7 +76,7 @@ class Acts(Checker):
         for change in event.tasks:
             task = change.after
             if task is not None and (task.paused or task.disabled):
-                self._resting_us.setdefault(task.ref, event.at_us)
+                self._resting_us.setdefault(task.ref, self.known.shared_us())
             elif change.before is not None:
                 self._resting_us.pop(change.before.ref, None)
         for request in event.requests:
@@ -97,10 +97,10 @@ class Acts(Checker):
         self._rows[after.id] = after
         if before is None:
             if after.fire_us is not None:
-                self._check_rest(row.at_us, after, what="fired")
+                self._check_rest(row.at_us, after, decided_us=after.created_us)
             return
         if before.state is not State.RUNNING and after.state is State.RUNNING:
-            self._check_rest(row.at_us, after, what="assigned")
+            self._check_rest(row.at_us, after, decided_us=after.assigned_us or 0)
             if before.cancel_requested_us is not None:
                 self.violate(row.at_us, after.id, "it is assigned, though its cancel is on record")
         if before.cancel_requested_us is None and after.cancel_requested_us is not None:
@@ -111,13 +111,14 @@ class Acts(Checker):
         if after.state is not State.RUNNING:
             self._wished_us.pop(after.id, None)
 
-    def _check_rest(self, at_us: int, instance: Instance, *, what: str) -> None:
+    def _check_rest(self, at_us: int, instance: Instance, *, decided_us: int) -> None:
         since_us = self._resting_us.get(instance.ref)
-        if since_us is not None and at_us - since_us > FLAG_US:
+        if since_us is not None and decided_us - since_us > FLAG_US:
+            what = "assigned" if instance.state is State.RUNNING else "fired"
             self.violate(
                 at_us,
                 instance.id,
-                f"{what} {at_us - since_us} us after its task {instance.ref} was paused or disabled",
+                f"{what} {decided_us - since_us} us after its task {instance.ref} was paused or disabled",
             )
 
     def _check_answer(self, event: Transaction, request: RequestCommitted) -> None:

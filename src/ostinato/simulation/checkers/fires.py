@@ -12,7 +12,7 @@ from ostinato.core.definition import TaskRef, TaskRow
 from ostinato.core.instants import SECOND, format_instant
 from ostinato.core.schedule.trigger import next_fire
 from ostinato.simulation.checkers.checker import Checker, Known, Report, Transaction
-from ostinato.simulation.history import Event
+from ostinato.simulation.history import Event, Phase, Tick
 
 #: A trigger in force fires no later than this, once everything is mended.
 LATE_US = 10 * SECOND
@@ -23,15 +23,25 @@ class Fires(Checker):
     """Knows every trigger in force and the flags of its task."""
 
     invariant = "fires"
-    listens = (Transaction,)
+    listens = (Transaction, Phase, Tick)
 
     def __init__(self, known: Known, report: Report) -> None:
         super().__init__(known, report)
         self._triggers: dict[str, TriggerRow] = {}
         self._tasks: dict[TaskRef, TaskRow] = {}
+        self._healed_us: int | None = None
+        self._told_late: set[str] = set()
 
     def on(self, event: Event) -> None:
-        assert isinstance(event, Transaction), "it listens to nothing else"
+        if isinstance(event, Phase) and event.name == "healed":
+            self._healed_us = event.at_us
+        elif isinstance(event, Tick) and self._healed_us is not None:
+            if event.at_us - self._healed_us > LATE_US:
+                self._look(event.at_us)
+        elif isinstance(event, Transaction):
+            self._take(event)
+
+    def _take(self, event: Transaction) -> None:
         if not (event.triggers or event.tasks):
             self._check_unadvanced(event, advanced=set())
             return
@@ -57,13 +67,14 @@ class Fires(Checker):
                 self._check_advance(event.at_us, before, after, fired=fired.get(identity, set()))
         self._check_unadvanced(event, advanced=advanced)
 
-    def finish(self, at_us: int) -> None:
+    def _look(self, at_us: int) -> None:
         now_us = self.known.shared_us()
         for trigger in self._triggers.values():
             task = self._tasks.get(trigger.ref)
             if task is None or task.paused or task.disabled or trigger.next_us is None:
                 continue
-            if now_us - trigger.next_us > LATE_US:
+            if now_us - trigger.next_us > LATE_US and trigger.id not in self._told_late:
+                self._told_late.add(trigger.id)
                 late = format_instant(trigger.next_us)
                 self.violate(at_us, f"{trigger.ref}", f"its trigger {trigger.id} has not fired since {late}")
 
