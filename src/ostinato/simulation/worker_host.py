@@ -2,8 +2,8 @@
 
 ::
 
-    Machine ── supervisor (real code) ── executions, one process each
-            └─ guardian (simulated)   ── report (real code), when the supervisor is gone or frozen
+    Machine ── supervisor (real code)  ── slots and loop process: user code, run by real code
+            └─ guardian (simulated)    ── report (real code), when the supervisor is gone or frozen
 
 Each start has a new worker id and a new spool; the disk is the machine's, so a later worker takes over what
 an earlier one has left there.
@@ -18,7 +18,7 @@ from ostinato.core.ids import new_id
 from ostinato.core.instants import SECOND
 from ostinato.errors import OstinatoError
 from ostinato.observe.hooks import Hooks
-from ostinato.simulation.executions import Functions, SimulatedExecutor
+from ostinato.simulation.executions import Functions, TaskPrograms
 from ostinato.simulation.guardian_link import GuardianLink
 from ostinato.simulation.history import History
 from ostinato.simulation.machine import Machine
@@ -27,8 +27,11 @@ from ostinato.simulation.observing import Observer
 from ostinato.simulation.process import Process
 from ostinato.simulation.spool_disk import SimulatedSpoolDisk
 from ostinato.worker.config import WorkerConfig
+from ostinato.worker.executors.python import PythonExecutor
 from ostinato.worker.guardian import Guardian, Launched
 from ostinato.worker.guardian_messages import Configure, ReportTarget
+from ostinato.worker.python_process import PythonSettings
+from ostinato.worker.resources import RlimitResources
 from ostinato.worker.spool import Spool
 from ostinato.worker.supervisor import Supervisor
 
@@ -116,8 +119,18 @@ class WorkerHost:
             return self.guardian
 
         guardian = Guardian(clock=clock, report=target, launch=launch)
-        executor = SimulatedExecutor(
-            machine, process, functions=self._functions, guardian=guardian, history=self._history
+        executor = PythonExecutor(
+            settings=PythonSettings(
+                app="simulated",
+                clock_offset_us=0,
+                guardian=guardian,
+                data_dir=str(_DATA_DIR),
+                new_process=TaskPrograms(machine, process, functions=self._functions, history=self._history),
+            ),
+            resources=RlimitResources("there are none to limit"),
+            clock=clock,
+            process_slots=self._config.capacity.get("process", 0),
+            owns_guardian=False,
         )
         self.supervisor = Supervisor(
             self._config,
