@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from random import Random
+from typing import TypeVar
 
 import pytest
 from support.simulated_database import DatabaseStage
@@ -18,10 +20,16 @@ from ostinato.store.batches import CommitBatch, CommitReport, NodeRow, Proof, Su
 from ostinato.testing.contracts.store_kit import T0, make_instance
 from ostinato.testing.virtual_clock import run_virtual
 
+FULL = os.environ.get("OSTINATO_CASES_FULL") == "1"
+SEEDS = 300 if FULL else 6
+#: In one run.
+FAULTS = 12
 PARTITIONS = range(6)
 NODES = ("node-0", "node-1", "node-2")
 #: Longer than the deadline of any call.
 QUIET_US = 40 * SECOND
+
+Value = TypeVar("Value")
 
 
 class Promises:
@@ -35,6 +43,14 @@ class Promises:
         self.told: list[tuple[tuple[str, ...], str]] = []
         self.is_over = False
 
+    async def within(self, call: Awaitable[Value], limit_us: int = 10 * SECOND) -> Value:
+        """Result of a call, which ends in time whatever is wrong."""
+        began_us = self.stage.loop.elapsed_us
+        try:
+            return await call
+        finally:
+            assert self.stage.loop.elapsed_us - began_us <= limit_us
+
     def new_ids(self) -> list[str]:
         self.next_id += 4
         return [f"i{number:06}" for number in range(self.next_id - 4, self.next_id)]
@@ -47,7 +63,7 @@ class Promises:
                 for name in ids
             ]
             try:
-                await store.submit(rows)
+                await self.within(store.submit(rows), 11 * SECOND)
                 verdict = "yes"
             except UnavailableError as error:
                 verdict = "no" if error.code == "DATABASE_FULL" else "unknown"
@@ -60,10 +76,14 @@ class Promises:
         while not self.is_over:
             try:
                 if self.rng.random() < 0.3 or not proofs:
-                    await store.register_node(NodeRow(name, 0, "", T0))
-                    dead = {row.id: row.renewals for row in await store.nodes() if self.rng.random() < 0.5}
+                    await self.within(store.register_node(NodeRow(name, 0, "", T0)), 2 * SECOND)
+                    dead = {
+                        row.id: row.renewals
+                        for row in await self.within(store.nodes())
+                        if self.rng.random() < 0.5
+                    }
                     chosen = self.rng.sample(PARTITIONS, 3)
-                    taken = await store.take_partitions(name, chosen, dead_nodes=dead)
+                    taken = await self.within(store.take_partitions(name, chosen, dead_nodes=dead))
                     proofs.update({proof.partition: proof for proof in taken})
                 else:
                     await self.insert(store, list(proofs.values()))
@@ -84,7 +104,7 @@ class Promises:
         report: CommitReport | None = None
         verdict = "unknown"
         try:
-            report = await store.commit(batch)
+            report = await self.within(store.commit(batch))
         except UnavailableError as error:
             verdict = "no" if error.code == "DATABASE_FULL" else "unknown"
         for partition, ids in by_partition.items():
@@ -107,6 +127,10 @@ def faults_of(stage: DatabaseStage, rng: Random) -> list[tuple[Callable[[], None
         server.slow_wire(name, there_us=(0, 3 * SECOND), back_us=(0, 3 * SECOND))
 
     return [
+        (
+            lambda: server.break_connections(name, there_share=0.3, back_share=0.3, commits_only=True),
+            lambda: server.keep_connections(name),
+        ),
         (break_connections, lambda: server.keep_connections(name)),
         (slow_wire, lambda: server.fast_wire(name)),
         (lambda: server.silence(name), lambda: server.reconnect(name)),
@@ -125,7 +149,7 @@ def faults_of(stage: DatabaseStage, rng: Random) -> list[tuple[Callable[[], None
 
 
 async def tell(seed: int) -> tuple[DatabaseStage, Promises, SimulatedStore]:
-    """A minute in which things break and are mended, and the quiet after it."""
+    """A while in which things break and are mended, and the quiet after it."""
     stage = DatabaseStage(seed)
     promises = Promises(stage)
     rng = Random(seed)
@@ -133,7 +157,8 @@ async def tell(seed: int) -> tuple[DatabaseStage, Promises, SimulatedStore]:
     work += [promises.client(stage.store("client")), promises.client(stage.store("client"))]
     tasks = [asyncio.create_task(job) for job in work]
     mends: list[Callable[[], None]] = []
-    for _ in range(20):
+    await stage.pass_us(3 * SECOND)
+    for _ in range(FAULTS):
         breaks, mended = rng.choice(faults_of(stage, rng))
         breaks()
         mends.append(mended)
@@ -148,39 +173,36 @@ async def tell(seed: int) -> tuple[DatabaseStage, Promises, SimulatedStore]:
     return stage, promises, stage.store("witness")
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_every_report_is_true_and_every_batch_whole_in_each_partition(seed: int) -> None:
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_every_report_is_true_every_batch_whole_and_every_row_written_under_a_proof_that_holds(
+    seed: int,
+) -> None:
+    """I5 and the promises of ``store.protocol``, by what the history tells."""
+
     async def main() -> None:
         stage, promises, witness = await tell(seed)
-        verdicts = {verdict for _, verdict in promises.told}
-        assert {"yes", "unknown"} <= verdicts
         for ids, verdict in promises.told:
             found = len(await witness.get_instances(ids))
             assert found in {"yes": (len(ids),), "no": (0,), "unknown": (0, len(ids))}[verdict], (
                 ids,
                 verdict,
             )
+        assert "yes" in {verdict for _, verdict in promises.told}
+        assert proofs_checked(stage) > 0
         assert not stage.server.transactions.locks.is_any_held
 
     run_virtual(main())
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_rows_are_written_under_a_proof_that_holds_at_that_moment(seed: int) -> None:
-    """I5, as the history tells it."""
-
-    async def main() -> None:
-        stage, _, _ = await tell(seed)
-        owners = {number: Proof(number, "", 0) for number in PARTITIONS}
-        moves = 0
-        for event in stage.events:
-            if isinstance(event, OwnerCommitted):
-                assert event.before == owners[event.before.partition]
-                assert event.after.epoch >= event.before.epoch
-                owners[event.after.partition] = event.after
-            elif isinstance(event, RowCommitted) and event.proof is not None:
-                assert event.proof == owners[event.proof.partition]
-                moves += 1
-        assert moves
-
-    run_virtual(main())
+def proofs_checked(stage: DatabaseStage) -> int:
+    """Follow the owners through the history: rows written for them were written under what held then."""
+    owners = {number: Proof(number, "", 0) for number in PARTITIONS}
+    checked = 0
+    for event in stage.events:
+        if isinstance(event, OwnerCommitted):
+            assert event.before == owners[event.before.partition]
+            owners[event.after.partition] = event.after
+        elif isinstance(event, RowCommitted) and event.proof is not None:
+            assert event.proof == owners[event.proof.partition]
+            checked += 1
+    return checked

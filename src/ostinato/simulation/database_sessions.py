@@ -59,6 +59,7 @@ class Session:
         "held_locks",
         "idle_since_us",
         "in_transaction",
+        "is_broken",
         "is_committing",
         "is_ended",
         "is_ending",
@@ -89,10 +90,13 @@ class Session:
         self.request: Request | None = None
         self.locks: dict[Resource, None] = {}
         self.waiting: LockWait | None = None
-        # ── at the client ──
-        self.has_sent_commit = False
+        # ── in between ──
+        #: Nothing of it arrives any more: each end finds out by itself.
+        self.is_broken = False
         #: When the newest message arrives: what is sent later does not overtake it.
         self.arrives_us = 0
+        # ── at the client ──
+        self.has_sent_commit = False
         #: Session locks that it believes to hold, and those of others that it has seen held.
         self.held_locks: set[str] = set()
         self.seen_held: set[str] = set()

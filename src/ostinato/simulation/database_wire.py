@@ -82,7 +82,7 @@ class Wire:
 
     def hang_up(self, session: Session) -> None:
         """The client has closed the connection; the server rolls back when it hears of it."""
-        if not session.is_ended:
+        if not session.is_ended and not session.is_broken:
             self.carry(Request(self._server, session, action=None, ends_us=self._server.now_us()))
 
     def end(self, session: Session) -> None:
@@ -109,10 +109,6 @@ class Wire:
         """Time of one way there."""
         return self._draw(self.there_us)
 
-    def keepalive_us(self) -> int:
-        """How long the server takes to find out that nobody answers."""
-        return self._draw(KEEPALIVE_US)
-
     def _is_breaking(self, request: Request, share: float) -> bool:
         if self.breaks_commits_only and not request.session.has_sent_commit:
             return False
@@ -120,9 +116,11 @@ class Wire:
 
     def _break(self, request: Request) -> None:
         """The connection of `request` breaks: each end notices in its own time, or by its time-out alone."""
-        is_noticed = self._rng.random() < 0.5
-        ends_us = 0 if is_noticed else self.keepalive_us()
-        self._server.later(ends_us, self._server.transactions.end_session, request.session)
+        session = request.session
+        if not session.is_broken:
+            session.is_broken = True
+            ends_us = 0 if self._rng.random() < 0.5 else self._draw(KEEPALIVE_US)
+            self._server.later(ends_us, self._server.transactions.end_session, session)
         if self._rng.random() < 0.5:
             noticed_us = self._rng.randrange(_NOTICED_US)
             self._server.later(noticed_us, request.deliver, lost("the connection was reset"))
