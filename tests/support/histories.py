@@ -70,8 +70,8 @@ class Story:
 
     # ── Known ────────────────────────────────────────────────────────────────────────────────────────
 
-    def shared_us(self) -> int:
-        return START_US + self.at_us
+    def shared_us(self, at_us: int | None = None) -> int:
+        return START_US + (self.at_us if at_us is None else at_us)
 
     def definition(self, ref: TaskRef, version: int) -> TaskDefinition | None:
         return self.task if (ref, version) == (REF, 1) else None

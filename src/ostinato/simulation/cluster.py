@@ -72,8 +72,8 @@ class Cluster:
 
     # ── Known ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def shared_us(self) -> int:
-        return self.server.clock.wall_us()
+    def shared_us(self, at_us: int) -> int:
+        return self.server.clock.wall_us() - (self.loop.true_us - at_us)
 
     def definition(self, ref: TaskRef, version: int) -> TaskDefinition | None:
         return self.server.tables.definitions.get((ref, version))

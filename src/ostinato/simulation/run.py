@@ -152,7 +152,7 @@ async def _story(cluster: Cluster, judge: Judge) -> None:
     cluster.tell(Phase(at_us=cluster.loop.true_us, name="healed"))
     liveness = next((checker for checker in judge.checkers if isinstance(checker, Liveness)), None)
     settling = cluster.loop.world.spawn(
-        cluster.settle([] if liveness is None else liveness.unfinished()), name="settle"
+        cluster.settle([] if liveness is None else liveness.unfinished(cluster.loop.true_us)), name="settle"
     )
     await _until_all_has_ended(cluster, liveness, settling)
     cluster.tell(Phase(at_us=cluster.loop.true_us, name="ended"))
@@ -184,7 +184,7 @@ async def _until_all_has_ended(
         now_us = cluster.loop.true_us
         if now_us - began_us < HEALED_US_MIN:
             continue
-        if settling.done() and (liveness is None or not liveness.unfinished()):
+        if settling.done() and (liveness is None or not liveness.unfinished(now_us)):
             return
         if liveness is None or now_us - max(liveness.moved_us, began_us) > patience_us:
             return

@@ -76,7 +76,7 @@ class Acts(Checker):
         for change in event.tasks:
             task = change.after
             if task is not None and (task.paused or task.disabled):
-                self._resting_us.setdefault(task.ref, self.known.shared_us())
+                self._resting_us.setdefault(task.ref, self.known.shared_us(event.at_us))
             elif change.before is not None:
                 self._resting_us.pop(change.before.ref, None)
         for request in event.requests:

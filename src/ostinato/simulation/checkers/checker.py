@@ -37,8 +37,8 @@ class Known(Protocol):
         """How far a node's idea of the shared time may be from the database's."""
         ...
 
-    def shared_us(self) -> int:
-        """The database's time at this moment."""
+    def shared_us(self, at_us: int) -> int:
+        """The database's time at a true time that is hardly past."""
         ...
 
     def definition(self, ref: TaskRef, version: int) -> TaskDefinition | None:

@@ -68,7 +68,7 @@ class Fires(Checker):
         self._check_unadvanced(event, advanced=advanced)
 
     def _look(self, at_us: int) -> None:
-        now_us = self.known.shared_us()
+        now_us = self.known.shared_us(at_us)
         for trigger in self._triggers.values():
             task = self._tasks.get(trigger.ref)
             if task is None or task.paused or task.disabled or trigger.next_us is None:
@@ -120,23 +120,12 @@ class Fires(Checker):
             return
         if after.spec.misfire != "fire_all":
             return
-        due = self._due(before, until_us=after.next_us)
+        now_us = self.known.shared_us(at_us) + self.known.time_tolerance_us
+        due = _due(before, last_us=now_us if after.next_us is None else after.next_us - 1)
         missing = [fire_us for fire_us in due[-after.spec.misfire_bound :] if fire_us not in fired]
         if missing:
             listed = ", ".join(format_instant(fire_us) for fire_us in missing[:3])
             self.violate(at_us, subject, f"fire_all, and {len(missing)} fires are missing: {listed}")
-
-    def _due(self, trigger: TriggerRow, *, until_us: int | None) -> list[int]:
-        """Instants of the schedule from the one that was next, before the one that is next now."""
-        last_us = self.known.shared_us() + self.known.time_tolerance_us if until_us is None else until_us - 1
-        found: list[int] = []
-        at_us = trigger.next_us
-        for _ in range(_STEPS_MAX):
-            if at_us is None or at_us > last_us:
-                break
-            found.append(at_us)
-            at_us = next_fire(trigger.spec, at_us, created_us=trigger.created_us, spread_key=str(trigger.ref))
-        return found
 
     def _check_unadvanced(self, event: Transaction, *, advanced: set[str]) -> None:
         for row in event.rows:
@@ -146,3 +135,13 @@ class Fires(Checker):
             if instance.fire_trigger not in advanced:
                 sentence = f"trigger {instance.fire_trigger} fired and did not move on"
                 self.violate(event.at_us, instance.id, sentence)
+
+
+def _due(trigger: TriggerRow, *, last_us: int) -> list[int]:
+    """Instants of the schedule, from the one that is next up to `last_us`."""
+    found: list[int] = []
+    at_us = trigger.next_us
+    while at_us is not None and at_us <= last_us and len(found) < _STEPS_MAX:
+        found.append(at_us)
+        at_us = next_fire(trigger.spec, at_us, created_us=trigger.created_us, spread_key=str(trigger.ref))
+    return found

@@ -53,7 +53,7 @@ class NothingLost(Checker):
                 self.violate(row.at_us, before.id, f"it was deleted while {before.state}")
 
     def finish(self, at_us: int) -> None:
-        now_us = self.known.shared_us()
+        now_us = self.known.shared_us(at_us)
         for row in self._rows.values():
             instance = row.after
             if instance is None or instance.state in TERMINAL_STATES or instance.state is State.RUNNING:

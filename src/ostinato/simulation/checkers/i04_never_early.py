@@ -40,6 +40,6 @@ class NeverEarly(Checker):
         self._check_shared(row.at_us, after.id, what="assigned", due_us=before.due_us)
 
     def _check_shared(self, at_us: int, instance_id: str, *, what: str, due_us: int) -> None:
-        early_us = due_us - self.known.shared_us()
+        early_us = due_us - self.known.shared_us(at_us)
         if early_us > self.known.time_tolerance_us:
             self.violate(at_us, instance_id, f"{what} {early_us} us before its time by the database's clock")

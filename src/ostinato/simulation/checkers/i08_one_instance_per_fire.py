@@ -60,7 +60,7 @@ class OneInstancePerFire(Checker):
         if instance.key:
             keys = self._keys.setdefault((instance.namespace, instance.task), {})
             live = keys.get(instance.key)
-            now_us = self.known.shared_us()
+            now_us = self.known.shared_us(at_us)
             if live is not None and live.expires_us > now_us:
                 self.violate(
                     at_us,

@@ -29,14 +29,14 @@ class Liveness(Checker):
             case Transaction():
                 self._take(event)
             case Phase() if event.name == "healed":
-                self._healed_us = self.known.shared_us()
+                self._healed_us = self.known.shared_us(event.at_us)
 
-    def unfinished(self) -> list[Instance]:
+    def unfinished(self, at_us: int) -> list[Instance]:
         """What was made before the healing, is due, and is neither ended nor held for a cause that lasts."""
         healed_us = self._healed_us
         if healed_us is None:
             return list(self._live.values())
-        now_us = self.known.shared_us()
+        now_us = self.known.shared_us(at_us)
         return [
             instance
             for instance in self._live.values()
@@ -46,7 +46,7 @@ class Liveness(Checker):
     def finish(self, at_us: int) -> None:
         if self._healed_us is None:
             return
-        for instance in self.unfinished():
+        for instance in self.unfinished(at_us):
             why = f"held as {instance.hold}" if instance.hold is not None else "not held"
             self.violate(
                 at_us,

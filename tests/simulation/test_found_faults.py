@@ -1,0 +1,76 @@
+"""Faults of the product that the simulator has found, each as a plain story of its own."""
+
+from __future__ import annotations
+
+from support.simulated import SimulatedCluster, short
+
+from ostinato.core.instants import SECOND
+from ostinato.scheduler.shared_time import SharedTime
+from ostinato.simulation.worker_host import WorkerHost
+from ostinato.store.memory import MemoryStore
+from ostinato.testing.virtual_clock import VirtualClock, run_virtual
+
+
+def test_what_an_overlap_rule_has_freed_gets_a_slot_that_another_node_was_promised() -> None:
+    """Two nodes, one slot: it goes to either in turn, and whoever needs it must say so (seed 16)."""
+
+    async def story(cluster: SimulatedCluster) -> None:
+        cluster.task("queued", short, overlap="queue")
+        await cluster.open()
+        worker = WorkerHost(
+            cluster.machine("single"),
+            network=cluster.network,
+            history=cluster.history,
+            functions=cluster._functions,
+            scheduler=",".join(node.address for node in cluster.nodes),
+            capacity={"process": 1, "async": 1},
+        )
+        worker.start()
+        for _ in range(4):
+            await cluster.submit("queued")
+        await cluster.all_ended(within_us=60 * SECOND)
+
+    SimulatedCluster(1, workers=0).run(story)
+
+
+class _SlowStore(MemoryStore):
+    """The database's time takes a while to be asked for, and a while to arrive."""
+
+    there_us = back_us = 0
+
+    def __init__(self, clock: VirtualClock) -> None:
+        super().__init__(clock)
+        self._slow = clock
+
+    async def now_us(self) -> int:
+        await self._slow.sleep_until_us(self._slow.boot_us() + self.there_us)
+        found = await super().now_us()
+        await self._slow.sleep_until_us(self._slow.boot_us() + self.back_us)
+        return found
+
+
+def test_an_answer_that_is_slow_on_one_way_makes_the_shared_time_neither_early_nor_late() -> None:
+    """I4: half of the way was once added to the time (seed 1)."""
+
+    async def story() -> None:
+        clock = VirtualClock()
+        store = _SlowStore(clock)
+        time = SharedTime(store, clock)
+        await time.sample()
+        for store.there_us, store.back_us in ((4 * SECOND, 0), (0, 4 * SECOND), (0, 0)):
+            await time.sample()
+            assert time.now_us() == clock.wall_us()
+
+    run_virtual(story())
+
+
+def test_the_first_sample_of_the_shared_time_is_never_ahead() -> None:
+    async def story() -> None:
+        clock = VirtualClock()
+        store = _SlowStore(clock)
+        store.there_us = 2 * SECOND
+        time = SharedTime(store, clock)
+        await time.sample()
+        assert time.now_us() <= clock.wall_us()
+
+    run_virtual(story())
