@@ -92,7 +92,7 @@ def _profile(rng: Random, name: str, *, start_us: int) -> Profile:
         overlap=rng.choice((None, "allow", "allow", "forbid", "queue", "replace")),
         queue_bound=rng.choice((2, 100)),
         priority=rng.randrange(10),
-        exclusive="relaxed" if rng.random() < 0.15 else "strict",
+        exclusive="relaxed" if rng.random() < 0.3 else "strict",
     )
     return Profile(
         definition=definition,

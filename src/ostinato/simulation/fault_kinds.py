@@ -333,10 +333,11 @@ def _wire_slow(cluster: Cluster, rng: Random) -> Plan:
 def _answers_lost(cluster: Cluster, rng: Random) -> Plan:
     name, server = _a_caller(cluster, rng), cluster.server
     there, back = rng.choice(((0.0, 0.05), (0.05, 0.0), (0.1, 0.3)))
+    commits_only = rng.random() < 0.5
     return Plan(
         name,
         f"connections of {name}",
-        lambda: server.break_connections(name, there_share=there, back_share=back),
+        lambda: server.break_connections(name, there_share=there, back_share=back, commits_only=commits_only),
         lambda: server.keep_connections(name),
     )
 

@@ -95,12 +95,15 @@ def run_seed(
     # Whatever the collector would finalise in the middle of a run, it would do at another moment each time.
     was_enabled = gc.isenabled()
     gc.disable()
+    # What there was before is no garbage of this run.
+    gc.freeze()
     loop = SimulatedLoop(options.seed)  # type: ignore[abstract]  # the rest of a loop is never asked for
     try:
         return _run(loop, options, checkers=checkers, listeners=listeners, ends_early=ends_early)
     finally:
         loop.close()
         gc.collect()
+        gc.unfreeze()
         if was_enabled:
             gc.enable()
 

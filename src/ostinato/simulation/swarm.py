@@ -105,7 +105,7 @@ def options_of(seed: int) -> SwarmOptions:
         worker_lease_us=worker_lease_us,
         safety_us=safety_us,
         faults=_faults(rng, temper),
-        fault_us_max=rng.choice((2, 5, 10, 20)) * SECOND + (worker_lease_us if rng.random() < 0.3 else 0),
+        fault_us_max=rng.choice((2, 5, 10, 20, 30)) * SECOND + (worker_lease_us if rng.random() < 0.3 else 0),
         task_count=rng.randrange(2, 7),
         client_count=rng.choice((1, 1, 2)),
         act_us=rng.choice((400 * MILLISECOND, SECOND, 3 * SECOND)),
