@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from support.simulated import SimulatedCluster, short
 
+from ostinato.core.definition import TaskRef
 from ostinato.core.instants import SECOND
 from ostinato.scheduler.shared_time import SharedTime
 from ostinato.simulation.worker_host import WorkerHost
@@ -31,6 +32,23 @@ def test_what_an_overlap_rule_has_freed_gets_a_slot_that_another_node_was_promis
         await cluster.all_ended(within_us=60 * SECOND)
 
     SimulatedCluster(1, workers=0).run(story)
+
+
+def test_what_waits_behind_a_replacement_that_was_decided_in_the_same_round_is_not_forgotten() -> None:
+    """Held rows that a round leaves to the next one are still held rows of the task (seed 8)."""
+
+    async def story(cluster: SimulatedCluster) -> None:
+        cluster.task("replaced", short, overlap="replace")
+        await cluster.open()
+        ref = TaskRef("default", "replaced")
+        await cluster.client.set_flag(ref, verb="pause")
+        for _ in range(4):
+            await cluster.submit("replaced")
+            await cluster.sleep(SECOND)
+        await cluster.client.set_flag(ref, verb="resume")
+        await cluster.all_ended(within_us=60 * SECOND)
+
+    SimulatedCluster(1, nodes=1, workers=1).run(story)
 
 
 class _SlowStore(MemoryStore):

@@ -239,7 +239,8 @@ class DispatchLoop(Loop):
                 and (instance.id in earlier or _is_moved(into, instance))
             ):
                 # It might end an instance that this batch has moved, or has been ended by one: a batch moves
-                # an instance once, and the next round sees what came of it.
+                # an instance once, and the next round sees what came of it. Until then it stays held.
+                unplaced.add(ref)
                 self.wake()
                 continue
             decided.add(ref)
