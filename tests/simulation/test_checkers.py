@@ -111,6 +111,17 @@ def _supervisor_frozen(story: Story) -> None:
     story.wait(MINUTE).begin("i2", machine="n")
 
 
+def _lost_while_it_executes(story: Story) -> None:
+    _running(story)
+    story.wait(MINUTE).fail(code="WORKER_LOST", category="lost")
+
+
+def _lost_once_it_was_killed(story: Story) -> None:
+    _running(story)
+    story.wait(MINUTE).end(how="killed")
+    story.fail(code="WORKER_LOST", category="lost")
+
+
 # ── I2 ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -481,6 +492,7 @@ _REFUSED: list[tuple[type[Checker], Course]] = [
     (SingleExecution, _woken_and_never_ended),
     (SingleExecution, _begun_on_a_woken_machine),
     (SingleExecution, _supervisor_frozen),
+    (SingleExecution, _lost_while_it_executes),
     (NothingLost, _accepted_and_not_there),
     (NothingLost, _deleted_alive),
     (NothingLost, _waits_in_silence),
@@ -518,6 +530,7 @@ _REFUSED: list[tuple[type[Checker], Course]] = [
 _PASSING: list[tuple[type[Checker], Course]] = [
     (SingleExecution, _one_after_the_other),
     (SingleExecution, _relaxed),
+    (SingleExecution, _lost_once_it_was_killed),
     (SingleExecution, _frozen_ended_soon),
     (NothingLost, _accepted_and_there),
     (NothingLost, _refused_and_not_there),

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from support.simulated import SimulatedCluster, short
 
+from ostinato.clock import Clock
 from ostinato.core.definition import TaskRef
-from ostinato.core.instants import SECOND
+from ostinato.core.instants import MILLISECOND, SECOND
+from ostinato.core.retry.policy import RetryPolicy
 from ostinato.scheduler.shared_time import SharedTime
 from ostinato.simulation.worker_host import WorkerHost
+from ostinato.store.batches import FoundWork, HeldQuery
 from ostinato.store.memory import MemoryStore
 from ostinato.testing.virtual_clock import VirtualClock, run_virtual
 
@@ -49,6 +54,45 @@ def test_what_waits_behind_a_replacement_that_was_decided_in_the_same_round_is_n
         await cluster.all_ended(within_us=60 * SECOND)
 
     SimulatedCluster(1, nodes=1, workers=1).run(story)
+
+
+class _SlowSearch(MemoryStore):
+    """Looking for work takes a second."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        self._slow = clock
+
+    async def find_work(
+        self, partitions: Sequence[int], *, now_us: int, limit: int, held: Sequence[HeldQuery] = ()
+    ) -> FoundWork:
+        found = await super().find_work(partitions, now_us=now_us, limit=limit, held=held)
+        await self._slow.sleep_until_us(self._slow.boot_us() + SECOND)
+        return found
+
+
+async def _fails() -> None:
+    raise ConnectionResetError
+
+
+def test_no_retry_starts_after_its_window_however_long_the_search_for_work_takes() -> None:
+    """I3: the retry falls due half a second before the end of its window (seed 28)."""
+
+    async def story(cluster: SimulatedCluster) -> None:
+        retry = RetryPolicy(backoff="fixed", interval_us=9_500 * MILLISECOND, window_us=10 * SECOND)
+        cluster.task("late", _fails, retry=retry)
+        await cluster.open()
+        await cluster.submit("late")
+        await cluster.all_ended(within_us=60 * SECOND)
+        (row,) = await cluster.instances()
+        assert row.attempt == 1
+        assert row.failure is not None
+        assert row.failure.code == "WINDOW_PASSED"
+
+    cluster = SimulatedCluster(1, nodes=1, workers=1)
+    cluster.store = _SlowSearch(cluster.loop.true_clock)
+    cluster.client.restart()
+    cluster.run(story)
 
 
 class _SlowStore(MemoryStore):

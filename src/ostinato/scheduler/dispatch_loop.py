@@ -104,7 +104,7 @@ class DispatchLoop(Loop):
         found, queries = await self._find(partitions, routing, slots, now_us=now_us)
         await self._definitions.load(found.instances)
         effects = Effects()
-        unplaced = await self._place(found, routing, now_us=now_us, into=effects)
+        unplaced = await self._place(found, routing, into=effects)
         await self._note_waiting(routing, more=[*unplaced] if found.more else [])
         self._turn = routing.turn
         outcome = await self._committer.commit(effects)
@@ -220,13 +220,13 @@ class DispatchLoop(Loop):
                 queries.append(HeldQuery(ref, RELEASED_BY_WORKERS, min(free, limit)))
         return queries
 
-    async def _place(
-        self, found: FoundWork, routing: RoutingRound, *, now_us: int, into: Effects
-    ) -> set[TaskRef]:
+    async def _place(self, found: FoundWork, routing: RoutingRound, *, into: Effects) -> set[TaskRef]:
         """Decide about each row; returns tasks of which something could not be placed."""
         earlier = await self._earlier_instances(found.instances)
         if earlier:
             await self._definitions.load(found.instances)
+        # Nothing is waited for from here to the assignments: what may still start now, starts now (I3).
+        now_us = self._time.now_us()
         placements: list[Placement] = []
         self._waiting = []
         unplaced: set[TaskRef] = set()
@@ -265,7 +265,7 @@ class DispatchLoop(Loop):
             if instance.hold is Hold.OVERLAP:
                 self._held.freed(ref)
         boot_us = self._clock.boot_us()
-        assign(placements, now_us=self._time.now_us(), boot_us=boot_us, rng=self._rng, into=into)
+        assign(placements, now_us=now_us, boot_us=boot_us, rng=self._rng, into=into)
         return unplaced
 
     def _may_start(

@@ -1,5 +1,7 @@
 """I1: at every moment at most one worker executes a strict instance, and no attempt begins twice.
 
+Stronger, and seen earlier: no strict attempt is over in the database while it executes.
+
 The one allowance is the design's own: a machine that was frozen whole and wakes after its lease runs on until
 its guard acts. While it is frozen it executes nothing. What had begun there before must then end within
 ``WAKING_US`` of the waking; nothing begins there any more, since that is checked just before user code.
@@ -8,8 +10,9 @@ its guard acts. While it is frozen it executes nothing. What had begun there bef
 from __future__ import annotations
 
 from ostinato.core.instants import MILLISECOND
-from ostinato.simulation.checkers.checker import Checker, Known, Report
-from ostinato.simulation.history import Event, ExecutionBegan, ExecutionEnded, Fault
+from ostinato.core.states import State
+from ostinato.simulation.checkers.checker import Checker, Known, Report, Transaction
+from ostinato.simulation.history import Event, ExecutionBegan, ExecutionEnded, Fault, RowCommitted
 
 #: Between two looks of a guardian at the leases (``worker/guardian_main.py``), and as much for the kill.
 WAKING_US = 500 * MILLISECOND
@@ -21,7 +24,7 @@ class SingleExecution(Checker):
     """Knows what executes where."""
 
     invariant = "I1"
-    listens = (ExecutionBegan, ExecutionEnded, Fault)
+    listens = (Transaction, ExecutionBegan, ExecutionEnded, Fault)
 
     def __init__(self, known: Known, report: Report) -> None:
         super().__init__(known, report)
@@ -36,6 +39,9 @@ class SingleExecution(Checker):
 
     def on(self, event: Event) -> None:
         match event:
+            case Transaction():
+                for row in event.rows:
+                    self._take(row)
             case ExecutionBegan():
                 self._begin(event)
             case ExecutionEnded():
@@ -50,6 +56,25 @@ class SingleExecution(Checker):
     def finish(self, at_us: int) -> None:
         for attempt_id in sorted(self._overtaken):
             self._require_end(self._executing[attempt_id], at_us)
+
+    def _take(self, row: RowCommitted) -> None:
+        before, after = row.before, row.after
+        if before is None or after is None or before.state is not State.RUNNING:
+            return
+        began = self._executing.get(before.attempt_id)
+        if began is None or not began.is_strict:
+            return
+        if after.state is State.RUNNING and after.attempt_id == before.attempt_id:
+            return
+        if self._may_run_on(began, row.at_us):
+            self._overtaken.add(began.attempt_id)
+        else:
+            self.violate(
+                row.at_us,
+                before.id,
+                f"attempt {before.attempt} is over ({after.state}: {after.reason}) while it executes on "
+                f"{began.machine}, since {began.at_us}",
+            )
 
     def _begin(self, event: ExecutionBegan) -> None:
         if event.attempt_id in self._begun:

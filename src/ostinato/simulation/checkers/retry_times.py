@@ -70,7 +70,8 @@ class RetryTimes(Checker):
         if failure is None or policy.retry_on or policy.no_retry_on != ("permanent",):
             return
         if failure.category == "lost":
-            is_used_up = after.counters.lost > policy.max_lost
+            # At most once: then nothing that may have begun is begun again.
+            is_used_up = after.counters.lost > policy.max_lost or policy.max_lost == 0
         else:
             is_used_up = after.counters.failures > policy.max_retry
         asked = failure.retry_after_us is not None or failure.retry_at_us is not None

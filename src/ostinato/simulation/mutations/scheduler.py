@@ -90,8 +90,8 @@ def _never_hears(original: Function) -> Function:
 
 
 def _sent_before_written(original: Function) -> Function:
-    async def place(self: DispatchLoop, found: Any, routing: Any, *, now_us: int, into: Effects) -> Any:
-        unplaced = await original(self, found, routing, now_us=now_us, into=into)
+    async def place(self: DispatchLoop, found: Any, routing: Any, *, into: Effects) -> Any:
+        unplaced = await original(self, found, routing, into=into)
         self._send(into, found, self._sessions.in_rotation(), dropped=frozenset())
         return unplaced
 
