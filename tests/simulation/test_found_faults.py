@@ -9,6 +9,7 @@ from support.simulated import SimulatedCluster, short
 from ostinato.clock import Clock
 from ostinato.core.definition import TaskRef
 from ostinato.core.instants import MILLISECOND, SECOND
+from ostinato.core.model import Instance
 from ostinato.core.retry.policy import RetryPolicy
 from ostinato.scheduler.shared_time import SharedTime
 from ostinato.simulation.worker_host import WorkerHost
@@ -57,7 +58,7 @@ def test_what_waits_behind_a_replacement_that_was_decided_in_the_same_round_is_n
 
 
 class _SlowSearch(MemoryStore):
-    """Looking for work takes a second."""
+    """Looking for work takes a second, looking for what has expired takes two."""
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock)
@@ -68,6 +69,11 @@ class _SlowSearch(MemoryStore):
     ) -> FoundWork:
         found = await super().find_work(partitions, now_us=now_us, limit=limit, held=held)
         await self._slow.sleep_until_us(self._slow.boot_us() + SECOND)
+        return found
+
+    async def find_expired(self, partitions: Sequence[int], *, now_us: int, limit: int) -> list[Instance]:
+        found = await super().find_expired(partitions, now_us=now_us, limit=limit)
+        await self._slow.sleep_until_us(self._slow.boot_us() + 2 * SECOND)
         return found
 
 
