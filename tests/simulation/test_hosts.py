@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 
 from support.simulated import SimulatedCluster, assert_single_execution, executions, short
@@ -303,3 +304,87 @@ def test_a_cancel_ends_what_runs_and_is_answered() -> None:
 
     cluster.run(story)
     assert_single_execution(cluster.events)
+
+
+def test_a_def_task_that_is_told_to_end_goes_on_until_it_is_killed() -> None:
+    cluster = SimulatedCluster(1)
+    cluster.task("long", long, is_async=False, grace_us=2 * SECOND)
+
+    async def story(made: SimulatedCluster) -> None:
+        await made.open()
+        instance_id, _ = await running_at(made)
+        cancelled_us = made.loop.true_us
+        await made.client.cancel(instance_id)
+        await made.all_ended()
+        ((_, ended),) = executions(made.events)
+        assert ended is not None
+        assert ended.how == "killed"
+        assert 2 * SECOND <= ended.at_us - cancelled_us < 3 * SECOND
+
+    cluster.run(story)
+
+
+def test_a_neighbour_of_one_that_had_to_be_killed_is_lost_uncounted() -> None:
+    """All ``async def`` tasks of a worker share a process, which dies with the one that does not end."""
+    cluster = SimulatedCluster(1, workers=1)
+
+    async def stubborn() -> None:
+        for _ in range(2):
+            try:
+                await work_for(30 * SECOND)
+            except asyncio.CancelledError:
+                continue
+
+    cluster.task("long", long)
+    cluster.task("stubborn", stubborn, grace_us=SECOND)
+
+    async def story(made: SimulatedCluster) -> None:
+        await made.open()
+        await running_at(made)
+        instance_id = await made.submit("stubborn")
+        await made.until(lambda: len(executions(made.events)) == 2)
+        await made.client.cancel(instance_id)
+        await made.all_ended()
+        rows = {row.task: row for row in await made.instances()}
+        assert rows["stubborn"].state is State.CANCELLED
+        neighbour = rows["long"]
+        assert (neighbour.state, neighbour.attempt, neighbour.counters.lost) == (State.SUCCESS, 2, 0)
+
+    cluster.run(story)
+    assert_single_execution(cluster.events)
+
+
+def test_a_killed_process_of_a_task_fails_its_attempt_at_once() -> None:
+    cluster = SimulatedCluster(1)
+    cluster.task("long", long, is_async=False)
+
+    async def story(made: SimulatedCluster) -> None:
+        await made.open()
+        instance_id, host = await running_at(made)
+        killed_us = made.loop.true_us
+        for process in host.tasks:
+            process.crash()
+        await made.all_ended()
+        assert second_start_us(made, instance_id) - killed_us < 3 * SECOND
+        (row,) = await made.instances()
+        assert (row.state, row.counters.failures) == (State.SUCCESS, 1)
+
+    cluster.run(story)
+    assert_single_execution(cluster.events)
+
+
+def test_a_slow_node_and_a_slow_worker_get_their_work_done() -> None:
+    cluster = cluster_of()
+
+    async def story(made: SimulatedCluster) -> None:
+        await made.open()
+        await made.sleep(2 * SECOND)
+        for host in (*made.nodes, *made.workers):
+            host.slow(3 * MILLISECOND)
+        for _ in range(5):
+            await made.submit("short")
+        await made.all_ended()
+
+    cluster.run(story)
+    assert_single_execution(cluster.events)
+    assert len(executions(cluster.events)) == 5

@@ -7,8 +7,8 @@
 
 ``TaskLink`` stands for ``worker/python_process.py``, ``TaskProgram`` for ``slot_main.py`` and
 ``loop_main.py``: an attempt there is run by the same ``AttemptRun`` (arguments, the last look at the lease
-just before user code, result or failure). User code are coroutine functions on the machine's clock; that of a ``def`` task is
-not cancelled when it is asked to end, only told, and so has to be killed.
+just before user code, result or failure). User code are coroutine functions on the machine's clock; that of
+a ``def`` task is not cancelled when it is asked to end, only told, and so has to be killed.
 """
 
 from __future__ import annotations
