@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from random import Random
 
 import pytest
-from support.simulated_database import Client
+from support.simulated_database import Client, TimedLoop
 
 from ostinato.simulation.database import DatabaseServer
 from ostinato.simulation.history import History
@@ -25,8 +25,8 @@ def clock() -> ContractClock:
 class TestSimulatedStore(StoreContract, ManyNodesContract):
     @pytest.fixture
     async def store(self, clock: ContractClock) -> AsyncIterator[Store]:
-        loop = asyncio.get_running_loop()
-        history = History(lambda: round(loop.time() * 1e6))
+        loop = TimedLoop(asyncio.get_running_loop())
+        history = History(loop.now_us)
         server = DatabaseServer(loop, history, rng=Random(1), clock=clock)
         store = server.store_for(Client("node"), clock)
         await store.open()

@@ -14,6 +14,7 @@ from support.simulated_database import DatabaseStage
 
 from ostinato.core.instants import MILLISECOND, SECOND
 from ostinato.errors import UnavailableError
+from ostinato.simulation import database_writes
 from ostinato.simulation.database_store import SimulatedStore
 from ostinato.simulation.history import OwnerCommitted, RowCommitted
 from ostinato.store.batches import CommitBatch, CommitReport, NodeRow, Proof, Submission
@@ -192,6 +193,25 @@ def test_every_report_is_true_every_batch_whole_and_every_row_written_under_a_pr
         assert not stage.server.transactions.locks.is_any_held
 
     run_virtual(main())
+
+
+def test_the_check_finds_an_adapter_that_does_not_lock_what_it_has_proven(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Otherwise the test above could not fail."""
+    monkeypatch.setattr(database_writes, "proof_locks", lambda _: [])
+
+    async def main(seed: int) -> None:
+        stage, _, _ = await tell(seed)
+        proofs_checked(stage)
+
+    found = 0
+    for seed in range(12):
+        try:
+            run_virtual(main(seed))
+        except AssertionError:
+            found += 1
+    assert found
 
 
 def proofs_checked(stage: DatabaseStage) -> int:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextvars import Context
 from random import Random
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ostinato.simulation.database import DatabaseServer
 from ostinato.simulation.database_store import SimulatedStore
@@ -32,6 +33,24 @@ class Client:
             callback()
 
 
+class TimedLoop:
+    """A loop of asyncio as the database asks for it, by the loop's own time."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def now_us(self) -> int:
+        return round(self._loop.time() * 1e6)
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return self._loop.create_future()
+
+    def call_at_us(
+        self, at_us: int, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        return self._loop.call_at(at_us / 1e6, callback, *args, context=context)
+
+
 class DatabaseStage:
     """A server, its history and its clock, inside ``run_virtual``."""
 
@@ -43,7 +62,9 @@ class DatabaseStage:
         self.rng = Random(seed)
         history = History(lambda: loop.elapsed_us)
         history.listen(self.events.append)
-        self.server = DatabaseServer(loop, history, rng=self.rng, has_session_locks=has_session_locks)
+        self.server = DatabaseServer(
+            TimedLoop(loop), history, rng=self.rng, has_session_locks=has_session_locks
+        )
         self.clock = VirtualClock()
         self.clients: dict[str, Client] = {}
 

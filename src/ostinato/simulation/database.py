@@ -11,14 +11,11 @@ cannot have changed meanwhile. What is evaluated earlier (proofs) is kept.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from contextvars import copy_context
 from random import Random
-from typing import Protocol
 
 from ostinato.clock import Clock
-from ostinato.core.instants import SECOND
 from ostinato.errors import OstinatoError
 from ostinato.simulation.database_clock import DatabaseClock
 from ostinato.simulation.database_faults import DatabaseFaults
@@ -37,23 +34,10 @@ from ostinato.simulation.database_store import SimulatedStore
 from ostinato.simulation.database_tables import ObservedTables
 from ostinato.simulation.database_transactions import Transactions
 from ostinato.simulation.database_wire import Wire
+from ostinato.simulation.database_world import DatabaseClient, DatabaseLoop, Timer
 from ostinato.simulation.history import History
 from ostinato.store.memory import MemoryStore
 from ostinato.store.server.faults import Fault
-
-
-class DatabaseClient(Protocol):
-    """What the database knows of a process."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def machine(self) -> str:
-        """Where it runs: the way to the database is the machine's."""
-        ...
-
-    def on_crash(self, callback: Callable[[], None]) -> None: ...
 
 
 class DatabaseServer(DatabaseFaults):
@@ -61,7 +45,7 @@ class DatabaseServer(DatabaseFaults):
 
     def __init__(
         self,
-        loop: asyncio.AbstractEventLoop,
+        loop: DatabaseLoop,
         history: History,
         *,
         rng: Random,
@@ -117,9 +101,10 @@ class DatabaseServer(DatabaseFaults):
             late_us = self.rng.randrange(*self.hint_delay_us)
             self.later(teller.wire.way_us() + store.wire.way_us() + late_us, store.hear)
 
-    def later(self, delay_us: int, callback: Callable[..., object], *args: object) -> asyncio.TimerHandle:
+    def later(self, delay_us: int, callback: Callable[..., object], *args: object) -> Timer:
         """Call after `delay_us`, whatever the processes do."""
-        return self.loop.call_later(delay_us / SECOND, callback, *args, context=self._context)
+        at_us = self.now_us() + delay_us
+        return self.loop.call_at_us(at_us, callback, *args, context=self._context)
 
     # ── statements ───────────────────────────────────────────────────────────────────────────────────
 

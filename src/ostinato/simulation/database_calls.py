@@ -14,11 +14,11 @@ from ostinato.clock import Clock
 from ostinato.core.instants import MILLISECOND
 from ostinato.errors import OstinatoError
 from ostinato.simulation.database_locks import Want
+from ostinato.simulation.database_pool import Pool
 from ostinato.simulation.database_sessions import (
     Action,
     Answer,
     DeadlineOverError,
-    Pool,
     Session,
     StatementFailedError,
 )

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 from ostinato.simulation.database_wire import KEEPALIVE_US, WAY_US, Wire
 
 if TYPE_CHECKING:
-    import asyncio
-
     from ostinato.simulation.database_clock import DatabaseClock
     from ostinato.simulation.database_sessions import Session
     from ostinato.simulation.database_transactions import Transactions
+    from ostinato.simulation.database_world import Timer
 
 
 class DatabaseFaults(ABC):
@@ -29,7 +28,7 @@ class DatabaseFaults(ABC):
     def wire_of(self, name: str) -> Wire: ...
 
     @abstractmethod
-    def later(self, delay_us: int, callback: Callable[..., object], *args: object) -> asyncio.TimerHandle: ...
+    def later(self, delay_us: int, callback: Callable[..., object], *args: object) -> Timer: ...
 
     def __init__(self) -> None:
         self.is_accepting = True
