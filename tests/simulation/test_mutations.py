@@ -7,16 +7,15 @@ import pytest
 from ostinato.simulation.mutations.catalogue import MUTATIONS
 from ostinato.simulation.mutations.mutation import Mutation
 from ostinato.simulation.run import run_seed
-from ostinato.simulation.swarm import options_of
 
 
 def finder(mutation: Mutation) -> tuple[int, str] | None:
     """The first seed that shows the bug, and the rule that it breaks."""
     with mutation.applied():
-        for seed in range(mutation.first_seed, mutation.first_seed + mutation.seed_count):
-            report = run_seed(options_of(seed), ends_early=True)
+        for options in mutation.options():
+            report = run_seed(options, ends_early=True)
             if report.violations:
-                return seed, report.violations[0].invariant
+                return options.seed, report.violations[0].invariant
     return None
 
 

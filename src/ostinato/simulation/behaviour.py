@@ -72,14 +72,14 @@ def profiles_of(seed: int, *, count: int, start_us: int) -> list[Profile]:
 
 
 def _profile(rng: Random, name: str, *, start_us: int) -> Profile:
-    run_us_min, run_us_max = rng.choices(_RUNS, weights=(2, 4, 4, 3, 1))[0]
+    run_us_min, run_us_max = rng.choices(_RUNS, weights=(1, 3, 4, 3, 2))[0]
     failures = [*_FAILURES]
     if rng.random() < 0.3:
         failures.append(lambda: PermissionError(errno.EACCES, "not allowed"))
     if rng.random() < 0.3:
         after_s = rng.randrange(1, 20)
         failures.append(lambda: RetryLater("not now", after=after_s))
-    timeout_us = None if rng.random() < 0.4 else rng.choice((2, 10, 60)) * SECOND
+    timeout_us = None if rng.random() < 0.6 else rng.choice((2, 10, 60)) * SECOND
     definition = TaskDefinition(
         namespace="default",
         name=name,

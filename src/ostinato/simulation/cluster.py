@@ -8,6 +8,7 @@ from ostinato.clock import Clock
 from ostinato.core.definition import TaskDefinition, TaskRef
 from ostinato.core.instants import HOUR, MILLISECOND, SECOND
 from ostinato.core.model import Instance
+from ostinato.core.states import State
 from ostinato.scheduler.config import NodeConfig
 from ostinato.simulation.behaviour import profiles_of
 from ostinato.simulation.clocks import ProcessClock
@@ -24,7 +25,7 @@ from ostinato.simulation.workload import Client
 from ostinato.store.protocol import Store
 from ostinato.testing.virtual_clock import START_US
 
-#: Unfinished work that a healed cluster has to do; the rest, newest last, is cancelled.
+#: Unfinished work that a healed cluster has to do at most; the rest is cancelled.
 LEFT_COUNT_MAX = 12
 #: A healed cluster fires on for so long; then it is left with what there is.
 FIRING_US = 12 * SECOND
@@ -99,10 +100,11 @@ class Cluster:
             client.end()
 
     async def settle(self, unfinished: Sequence[Instance]) -> None:
-        """Let go on what was paused or disabled, cancel what would keep the run too long, end the fires."""
+        """Let go on what was paused or disabled, cancel a part of what there is, end the fires."""
         client = self.clients[0]
         await client.process.spawn(client.settle())
-        for instance in unfinished[LEFT_COUNT_MAX:]:
+        running = [instance for instance in unfinished if instance.state is State.RUNNING]
+        for instance in {row.id: row for row in (*unfinished[LEFT_COUNT_MAX:], *running[::2])}.values():
             client.do(client.cancel(instance.id, reason="the run is over soon"))
         await self.sleep(FIRING_US)
         await client.process.spawn(client.end_triggers())

@@ -61,6 +61,7 @@ DATABASE: tuple[Mutation, ...] = (
         patches=((database_writes, "proven_partitions", _proven_anyhow),),
         seed_count=60,
         found_by=(_I5,),
+        kinds=("node_frozen", "commits_slow"),
     ),
     Mutation(
         name="epoch_unchecked",
@@ -68,6 +69,7 @@ DATABASE: tuple[Mutation, ...] = (
         patches=((database_writes, "proven_partitions", _owner_alone),),
         seed_count=200,
         found_by=(_I5,),
+        kinds=("node_frozen", "commits_slow", "node_stopped"),
     ),
     Mutation(
         name="take_over_without_waiting",
@@ -75,6 +77,7 @@ DATABASE: tuple[Mutation, ...] = (
         patches=((database_writes, "shared", _unlocked),),
         seed_count=100,
         found_by=(_I5,),
+        kinds=("node_frozen", "commits_slow", "wire_slow"),
     ),
     Mutation(
         name="epoch_kept",

@@ -8,6 +8,9 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from ostinato.core.instants import SECOND
+from ostinato.simulation.swarm import FAULT_KINDS, SwarmOptions, options_of
+
 #: A class or module, the name in it, and what makes the bug of what is there.
 Patch: TypeAlias = tuple[Any, str, Callable[[Any], Any]]
 
@@ -21,8 +24,23 @@ class Mutation(msgspec.Struct, frozen=True, kw_only=True):
     seed_count: int
     #: Of checkers that may be the ones to find it.
     found_by: tuple[str, ...]
-    #: Where it takes a certain mixture to show: the first seed that is tried.
+    #: The first seed that is tried.
     first_seed: int = 0
+    #: Kinds of fault that the seeds have, instead of their own; empty: their own.
+    kinds: tuple[str, ...] = ()
+    #: Longest fault, where `kinds` are given.
+    fault_us_max: int = 20 * SECOND
+
+    def options(self) -> Iterator[SwarmOptions]:
+        """What is run until the bug shows."""
+        for seed in range(self.first_seed, self.first_seed + self.seed_count):
+            options = options_of(seed)
+            if self.kinds:
+                faults = {kind: FAULT_KINDS[kind] // 2 for kind in self.kinds}
+                options = msgspec.structs.replace(
+                    options, faults=faults, fault_us_max=self.fault_us_max, worker_lease_us=6 * SECOND
+                )
+            yield options
 
     @contextmanager
     def applied(self) -> Iterator[None]:

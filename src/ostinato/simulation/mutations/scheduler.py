@@ -201,6 +201,7 @@ SCHEDULER: tuple[Mutation, ...] = (
         patches=((OutcomeLoop, "_running", _stale_accepted),),
         seed_count=30,
         found_by=(_I6, "I5", "told"),
+        kinds=("worker_cut_off", "answers_lost", "database_silent"),
     ),
     Mutation(
         name="retry_late",
@@ -250,6 +251,7 @@ SCHEDULER: tuple[Mutation, ...] = (
         patches=((HealthLoop, "_why_lost", _lost_at_once),),
         seed_count=10,
         found_by=("I1", _I6),
+        kinds=("node_killed", "node_machine_lost"),
     ),
     Mutation(
         name="fire_in_two_transactions",
@@ -271,6 +273,7 @@ SCHEDULER: tuple[Mutation, ...] = (
         patches=((verdict, "window_end_us", _without_end), (ended, "expires_us", _without_end)),
         seed_count=20,
         found_by=(_I3,),
+        kinds=("worker_drained", "worker_killed"),
     ),
     Mutation(
         name="believes_from_the_answer",
@@ -278,6 +281,7 @@ SCHEDULER: tuple[Mutation, ...] = (
         patches=((Ownership, "_believe_from", _believes_from_the_answer),),
         seed_count=200,
         found_by=("I1", _I6),
+        kinds=("database_silent", "wire_slow", "worker_cut_off", "link_silent"),
     ),
     Mutation(
         name="held_for_ever",
@@ -320,5 +324,6 @@ SCHEDULER: tuple[Mutation, ...] = (
         patches=((WorkerStreams, "_heartbeat", _acknowledges_without_belief),),
         seed_count=200,
         found_by=("I1", _I6),
+        kinds=("database_silent", "database_refuses", "link_silent"),
     ),
 )

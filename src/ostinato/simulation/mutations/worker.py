@@ -80,6 +80,7 @@ WORKER: tuple[Mutation, ...] = (
         patches=((Attempts, "_stop_unleased", _nothing_overdue), _NO_GUARDIAN),
         seed_count=30,
         found_by=("I1",),
+        kinds=("worker_cut_off",),
     ),
     Mutation(
         name="stale_assignment_started",
@@ -87,6 +88,7 @@ WORKER: tuple[Mutation, ...] = (
         patches=((LeaseGuard, "covers", _always_covers), (AttemptRun, "begin", _no_last_look), _NO_GUARDIAN),
         seed_count=100,
         found_by=("I1",),
+        kinds=("network_slow", "supervisor_frozen", "machine_frozen"),
     ),
     Mutation(
         name="spool_dropped",
@@ -94,6 +96,7 @@ WORKER: tuple[Mutation, ...] = (
         patches=((SimulatedSpoolDisk, "read", _spool_forgotten),),
         seed_count=60,
         found_by=("I6",),
+        kinds=("worker_killed", "database_stalled"),
     ),
     Mutation(
         name="lease_too_long",
@@ -101,6 +104,7 @@ WORKER: tuple[Mutation, ...] = (
         patches=((LeaseGuard, "stop_us", _leases_from_receipt), _NO_GUARDIAN),
         seed_count=100,
         found_by=("I1",),
+        kinds=("worker_cut_off",),
     ),
     Mutation(
         name="lease_on_wall_clock",
@@ -108,5 +112,6 @@ WORKER: tuple[Mutation, ...] = (
         patches=((Attempts, "stop_overdue", _wall_clock), _NO_GUARDIAN),
         seed_count=200,
         found_by=("I1",),
+        kinds=("worker_cut_off", "clock_jumped"),
     ),
 )
