@@ -191,9 +191,17 @@ def _cancel_never_reaches_the_worker(story: Story) -> None:
 
 
 def _cancel_takes_its_grace(story: Story) -> None:
-    _cancel_wished(story)
     story.healed()
-    story.wait(20 * SECOND).tick()
+    story.wait(MINUTE)
+    _cancel_wished(story)
+    story.wait(13 * SECOND).tick()
+
+
+def _cancel_after_the_healing_is_unheard(story: Story) -> None:
+    story.healed()
+    story.wait(MINUTE)
+    _cancel_wished(story)
+    story.wait(14 * SECOND).tick()
 
 
 def _never_answered(story: Story) -> None:
@@ -377,6 +385,7 @@ _REFUSED: list[tuple[type[Checker], Course]] = [
     (Acts, _cancel_answered_and_forgotten),
     (Acts, _cancelled_and_retried),
     (Acts, _cancel_never_reaches_the_worker),
+    (Acts, _cancel_after_the_healing_is_unheard),
     (Acts, _never_answered),
     (Acts, _answered_twice),
     (Acts, _paused_and_assigned),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 
 from ostinato.clock import Clock
 from ostinato.core.definition import TaskDefinition, TaskRef
@@ -28,7 +28,7 @@ from ostinato.testing.virtual_clock import START_US
 #: Unfinished work that a healed cluster has to do at most; the rest is cancelled.
 LEFT_COUNT_MAX = 12
 #: A healed cluster fires on for so long; then it is left with what there is.
-FIRING_US = 12 * SECOND
+FIRING_US = 20 * SECOND
 #: What a node's idea of the shared time may be off: half of a sample's way, and what clocks drift in between.
 TIME_TOLERANCE_US = 100 * MILLISECOND
 
@@ -99,15 +99,21 @@ class Cluster:
         for client in self.clients:
             client.end()
 
-    async def settle(self, unfinished: Sequence[Instance]) -> None:
-        """Let go on what was paused or disabled, cancel a part of what there is, end the fires."""
+    async def settle(self, unfinished: Callable[[], list[Instance]]) -> None:
+        """Let go on what was paused or disabled, cancel a part of what there is, end the fires, cancel more."""
         client = self.clients[0]
         await client.process.spawn(client.settle())
-        running = [instance for instance in unfinished if instance.state is State.RUNNING]
-        for instance in {row.id: row for row in (*unfinished[LEFT_COUNT_MAX:], *running[::2])}.values():
-            client.do(client.cancel(instance.id, reason="the run is over soon"))
+        self._cancel_some(unfinished())
         await self.sleep(FIRING_US)
         await client.process.spawn(client.end_triggers())
+        self._cancel_some(unfinished())
+
+    def _cancel_some(self, unfinished: list[Instance]) -> None:
+        client = self.clients[0]
+        running = [instance for instance in unfinished if instance.state is State.RUNNING]
+        chosen = {instance.id for instance in (*unfinished[LEFT_COUNT_MAX:], *running[::2])}
+        for instance_id in sorted(chosen):
+            client.do(client.cancel(instance_id, reason="the run is over soon"))
 
     def tell(self, event: Event) -> None:
         self.history.add(event)

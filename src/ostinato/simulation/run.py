@@ -10,6 +10,7 @@ from hashlib import blake2b
 import msgspec
 
 from ostinato.core.instants import MINUTE, SECOND
+from ostinato.core.model import Instance
 from ostinato.simulation.checkers.checker import Checker
 from ostinato.simulation.checkers.judge import CHECKERS, Judge
 from ostinato.simulation.checkers.liveness import Liveness
@@ -29,8 +30,6 @@ from ostinato.simulation.history import (
 )
 from ostinato.simulation.swarm import SwarmOptions
 
-#: The healed phase lasts at least this long: triggers must go on firing.
-HEALED_US_MIN = 12 * SECOND
 #: Whatever is left to do, no instance may stand still for so long beyond leases and its own work.
 _WORK_US_MAX = 4 * MINUTE
 _HEALED_US_MAX = 120 * MINUTE
@@ -154,9 +153,11 @@ async def _story(cluster: Cluster, judge: Judge) -> None:
     await driver.heal()
     cluster.tell(Phase(at_us=cluster.loop.true_us, name="healed"))
     liveness = next((checker for checker in judge.checkers if isinstance(checker, Liveness)), None)
-    settling = cluster.loop.world.spawn(
-        cluster.settle([] if liveness is None else liveness.unfinished(cluster.loop.true_us)), name="settle"
-    )
+
+    def unfinished() -> list[Instance]:
+        return [] if liveness is None else liveness.unfinished(cluster.loop.true_us)
+
+    settling = cluster.loop.world.spawn(cluster.settle(unfinished), name="settle")
     await _until_all_has_ended(cluster, liveness, settling)
     cluster.tell(Phase(at_us=cluster.loop.true_us, name="ended"))
 
@@ -185,8 +186,6 @@ async def _until_all_has_ended(
         await cluster.sleep(SECOND)
         cluster.tell(Tick(at_us=cluster.loop.true_us))
         now_us = cluster.loop.true_us
-        if now_us - began_us < HEALED_US_MIN:
-            continue
         if settling.done() and (liveness is None or not liveness.unfinished(now_us)):
             return
         if liveness is None or now_us - max(liveness.moved_us, began_us) > patience_us:

@@ -24,6 +24,10 @@ from ostinato.simulation.history import (
 
 #: A round that had begun when a flag was set goes on by what it knows: it decides so long after it at most.
 FLAG_US = 5 * SECOND
+#: So long after the healing every stream is a living one.
+SETTLED_US = 16 * SECOND
+#: What a wish to cancel may take to the worker, and its kill, beyond the grace.
+CANCEL_US = 3 * SECOND
 
 
 class Acts(Checker):
@@ -156,8 +160,9 @@ class Acts(Checker):
                 continue
             definition = self.known.definition(row.ref, row.task_version)
             grace_us = 0 if definition is None else definition.grace_us
-            since_us = max(wished_us, self._healed_us)
-            bound_us = 2 * self.known.ownership_lease_us + self.known.worker_lease_us + grace_us + 5 * SECOND
-            if at_us - since_us > bound_us:
+            if wished_us < self._healed_us + SETTLED_US:
+                # Until then an owner may believe in a stream that is broken.
+                wished_us = self._healed_us + SETTLED_US + self.known.worker_lease_us
+            if at_us - wished_us > grace_us + CANCEL_US:
                 del self._wished_us[instance_id]
-                self.violate(at_us, instance_id, f"it executes {at_us - since_us} us after its cancel")
+                self.violate(at_us, instance_id, f"it executes {at_us - wished_us} us after its cancel")
