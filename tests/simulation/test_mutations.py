@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from ostinato.simulation.mutations.catalogue import MUTATIONS
@@ -34,3 +36,16 @@ def test_there_are_many_deliberate_bugs_and_none_is_left_in_place() -> None:
         with mutation.applied():
             assert before != [vars(owner)[name] for owner, name, _ in mutation.patches]
         assert before == [vars(owner)[name] for owner, name, _ in mutation.patches]
+
+
+def row_of(mutation: Mutation) -> str:
+    """A deliberate bug as the docs tell it."""
+    kinds = ", ".join(f"`{kind}`" for kind in mutation.kinds) or "the seed's own"
+    found_by = ", ".join(mutation.found_by)
+    return f"| `{mutation.name}` | {mutation.meaning} | {found_by} | {kinds} | {mutation.seed_count} |"
+
+
+def test_the_docs_tell_of_every_deliberate_bug_and_of_no_other() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "simulation.md").read_text(encoding="utf-8")
+    told = page.partition("## Deliberate bugs")[2].splitlines()
+    assert [line for line in told if line.startswith("| `")] == [row_of(row) for row in MUTATIONS.values()]

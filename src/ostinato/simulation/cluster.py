@@ -100,7 +100,7 @@ class Cluster:
             client.end()
 
     async def settle(self, unfinished: Callable[[], list[Instance]]) -> None:
-        """Let go on what was paused or disabled, cancel a part of what there is, end the fires, cancel more."""
+        """Let go on what was paused or disabled, cancel a part of what there is, end the fires, cancel."""
         client = self.clients[0]
         await client.process.spawn(client.settle())
         self._cancel_some(unfinished())
