@@ -11,10 +11,14 @@ from ostinato.core.definition import TaskRef
 from ostinato.core.instants import MILLISECOND, SECOND
 from ostinato.core.model import Instance
 from ostinato.core.retry.policy import RetryPolicy
+from ostinato.core.states import State
 from ostinato.scheduler.shared_time import SharedTime
+from ostinato.simulation.database import DatabaseServer
+from ostinato.simulation.process import Process
 from ostinato.simulation.worker_host import WorkerHost
 from ostinato.store.batches import FoundWork, HeldQuery
 from ostinato.store.memory import MemoryStore
+from ostinato.store.protocol import Store
 from ostinato.testing.virtual_clock import VirtualClock, run_virtual
 
 
@@ -99,6 +103,45 @@ def test_no_retry_starts_after_its_window_however_long_the_search_for_work_takes
     cluster.store = _SlowSearch(cluster.loop.true_clock)
     cluster.client.restart()
     cluster.run(story)
+
+
+class _DatabaseCluster(SimulatedCluster):
+    """Over the simulated database, which can be broken."""
+
+    _server: DatabaseServer | None = None
+
+    @property
+    def server(self) -> DatabaseServer:
+        if self._server is None:
+            self._server = DatabaseServer(
+                self.loop, self.history, rng=self.loop.random_for("database"), partition_count=4
+            )
+            self.store = self._server.memory
+        return self._server
+
+    def store_for(self, process: Process, clock: Clock) -> Store:
+        return self.server.store_for(process, clock)
+
+
+def test_an_assignment_whose_commit_nobody_heard_of_is_known_as_soon_as_the_database_answers() -> None:
+    """I9: it was running in the database and unknown to its owner, for two minutes (seed 264)."""
+
+    async def story(cluster: SimulatedCluster) -> None:
+        assert isinstance(cluster, _DatabaseCluster)
+        cluster.task("unheard", short)
+        await cluster.open()
+        await cluster.sleep(2 * SECOND)
+        server = cluster.server
+        server.break_connections("n1", there_share=0.0, back_share=1.0, commits_only=True)
+        await cluster.submit("unheard")
+        await cluster.sleep(15 * SECOND)
+        (row,) = await cluster.instances()
+        assert row.state is State.RUNNING
+        server.keep_connections("n1")
+        # 2·OL + WL + 2 s, and the attempt that follows.
+        await cluster.all_ended(within_us=15 * SECOND)
+
+    _DatabaseCluster(1, nodes=1, workers=1).run(story)
 
 
 class _SlowStore(MemoryStore):

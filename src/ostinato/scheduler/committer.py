@@ -187,6 +187,8 @@ class Committer:
                     or not error.code.startswith("DATABASE_")
                     or not self._ownership.is_believed
                 ):
+                    if is_ambiguous and self._store.capabilities.many_nodes:
+                        self._ownership.doubt(batch.proofs)
                     raise
             await self._clock.sleep_until_us(self._clock.boot_us() + retry_us)
             retry_us = min(retry_us * 2, _RETRY_LAST_US)

@@ -115,8 +115,10 @@ class MembershipLoop(Loop):
             return
         self._tell_dead(dead, rows=rows, freed=seen.freed, owners=owners)
         plan = moves(node_id, owners=[proof.owner for proof in owners], live=[row.id for row in self._live])
-        if plan.take or dead:
-            await self._take(plan.take, owners=owners, dead=dead)
+        doubted = {proof.partition for proof in owners if proof.owner == node_id} & ownership.doubted
+        take = [*plan.take, *sorted(doubted.difference(plan.release))]
+        if take or dead:
+            await self._take(take, owners=owners, dead=dead)
         ownership.begin_release(plan.release)
         await self._release()
 

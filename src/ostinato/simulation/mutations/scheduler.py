@@ -200,7 +200,7 @@ SCHEDULER: tuple[Mutation, ...] = (
         meaning="takes a result for that of whichever attempt is running",
         patches=((OutcomeLoop, "_running", _stale_accepted),),
         seed_count=30,
-        found_by=(_I6, "I5", "told"),
+        found_by=("I1", _I6),
         kinds=("worker_cut_off", "answers_lost", "database_silent"),
     ),
     Mutation(

@@ -20,8 +20,8 @@ def _nothing_overdue(original: Function) -> Function:
     return lambda self, now_us: None
 
 
-def _never_over(original: Function) -> Function:
-    return lambda self, lease_ends_us, margin_us: False
+def _never_looks(original: Function) -> Function:
+    return lambda self: None
 
 
 def _always_covers(original: Function) -> Function:
@@ -71,7 +71,7 @@ def _wall_clock(original: Function) -> Function:
     return stop_overdue
 
 
-_NO_GUARDIAN = (GuardianProgram, "_is_lease_over", _never_over)
+_NO_GUARDIAN = (GuardianProgram, "_look_again", _never_looks)
 
 WORKER: tuple[Mutation, ...] = (
     Mutation(
