@@ -153,6 +153,22 @@ def test_a_restart_ends_sessions_and_their_locks_and_calls_fail_until_it_is_up_a
     run_virtual(main())
 
 
+def test_a_stalled_server_that_is_replaced_answers_again() -> None:
+    async def main() -> None:
+        stage = DatabaseStage()
+        store = stage.store("client")
+        await store.submit([make_submission(1)])
+        stage.server.stall()
+        reading = asyncio.create_task(store.nodes())
+        await stage.pass_us(SECOND)
+        stage.server.fail_over(0)
+        await stage.pass_us(SECOND)
+        assert reading.done()
+        assert await is_there(store, 1)
+
+    run_virtual(main())
+
+
 def test_a_short_restart_is_repeated_over() -> None:
     async def main() -> None:
         stage = DatabaseStage()

@@ -49,9 +49,14 @@ class DatabaseFaults(ABC):
     # ── the server ───────────────────────────────────────────────────────────────────────────────────
 
     def stop(self) -> None:
-        """End all sessions and take no more. Commits under way have happened or not; none is answered."""
+        """End all sessions and take no more. Commits under way have happened or not; none is answered.
+
+        Ends a stall as well.
+        """
         self.is_accepting = False
         self.transactions.end_all()
+        if self.is_stalled:
+            self.resume()
 
     def start(self) -> None:
         """Take sessions again."""
