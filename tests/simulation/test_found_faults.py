@@ -40,6 +40,7 @@ def test_what_an_overlap_rule_has_freed_gets_a_slot_that_another_node_was_promis
         for _ in range(4):
             await cluster.submit("queued")
         await cluster.all_ended(within_us=60 * SECOND)
+        assert [row.state for row in await cluster.instances()] == [State.SUCCESS] * 4
 
     SimulatedCluster(1, workers=0).run(story)
 
@@ -57,6 +58,7 @@ def test_what_waits_behind_a_replacement_that_was_decided_in_the_same_round_is_n
             await cluster.sleep(SECOND)
         await cluster.client.set_flag(ref, verb="resume")
         await cluster.all_ended(within_us=60 * SECOND)
+        assert [row.state for row in await cluster.instances()][-1] is State.SUCCESS
 
     SimulatedCluster(1, nodes=1, workers=1).run(story)
 

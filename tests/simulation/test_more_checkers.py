@@ -30,7 +30,7 @@ def _fails(story: Story, *, wait_us: int, **fields: object) -> None:
     story.submit()
     story.assign()
     story.wait(SECOND)
-    story.fail(wait_us=wait_us, **fields)  # type: ignore[arg-type]
+    story.fail(wait_us=wait_us, **fields)  # type: ignore[arg-type]  # as `fail` takes them
 
 
 # ── retry times ──────────────────────────────────────────────────────────────────────────────────────

@@ -168,7 +168,7 @@ class Story:
         self.judge(ExecutionBegan(at_us=self.at_us, **values))
 
     def end(self, attempt_id: str = "i1", *, how: str = "returned") -> None:
-        self.judge(ExecutionEnded(at_us=self.at_us, attempt_id=attempt_id, how=how))  # type: ignore[arg-type]
+        self.judge(ExecutionEnded(at_us=self.at_us, attempt_id=attempt_id, how=how))  # type: ignore[arg-type]  # one of its words
 
     def succeed(self, name: str = "i", **fields: Any) -> Instance:
         result = f'"{self.rows[name].attempt_id}"'.encode()

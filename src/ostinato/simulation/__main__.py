@@ -10,6 +10,8 @@ from concurrent.futures import ProcessPoolExecutor
 from itertools import count
 
 from ostinato.core.instants import HOUR, SECOND
+from ostinato.simulation.mutations.catalogue import MUTATIONS
+from ostinato.simulation.mutations.mutation import Mutation
 from ostinato.simulation.run import RunReport, run_seed
 from ostinato.simulation.shrink import shrink
 from ostinato.simulation.swarm import options_of
@@ -26,7 +28,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, help="go on with later seeds for so long")
     parser.add_argument("--trace", type=int, metavar="SEED", help="tell one run, event by event")
     parser.add_argument("--shrink", type=int, metavar="SEED", help="make a failing run smaller, and tell it")
+    parser.add_argument("--mutation", choices=MUTATIONS, help="run with a deliberate bug until it is found")
     said = parser.parse_args(arguments)
+    if said.mutation is not None:
+        return _find(MUTATIONS[said.mutation])
     if said.trace is not None:
         return _trace(said.trace)
     if said.shrink is not None:
@@ -132,6 +137,17 @@ def _shrink(seed: int) -> int:
         sys.stdout.write(f"{line}\n")
     sys.stdout.write(f"{options}\n")
     return _conclude(report)
+
+
+def _find(mutation: Mutation) -> int:
+    """Exit code 1, as for any bug that was found; 0 if it went unnoticed."""
+    with mutation.applied():
+        for options in mutation.options():
+            report = run_seed(options, ends_early=True)
+            if report.violations:
+                return _conclude(report)
+    sys.stdout.write(f"{mutation.name} went unnoticed in {mutation.seed_count} seeds\n")
+    return 0
 
 
 def _conclude(report: RunReport) -> int:

@@ -132,11 +132,12 @@ def _machine_replaced(cluster: Cluster, rng: Random) -> Plan:
 
 def _disk_full(cluster: Cluster, rng: Random) -> Plan:
     disk = (machine := _a_worker(cluster, rng).machine).disk
-
-    def fill(is_full: bool) -> Callable[[], None]:
-        return lambda: setattr(disk, "is_full", is_full)
-
-    return Plan(machine.name, f"disk of {machine.name}", fill(True), fill(False))
+    return Plan(
+        machine.name,
+        f"disk of {machine.name}",
+        lambda: setattr(disk, "is_full", True),
+        lambda: setattr(disk, "is_full", False),
+    )
 
 
 def _disk_slow(cluster: Cluster, rng: Random) -> Plan:

@@ -55,8 +55,9 @@ def _retry_late(original: Function) -> Function:
 
 
 def _failure_uncounted(original: Function) -> Function:
-    def decide(policy: Any, failure: Any, counters: Any, **others: Any) -> Any:
-        found = original(policy, failure, counters, **others)
+    def decide(*said: Any, **named: Any) -> Any:
+        found = original(*said, **named)
+        _, failure, counters = said
         if isinstance(found, verdict.RetryAt) and failure.category != "lost":
             kept = msgspec.structs.replace(found.counters, failures=counters.failures)
             return msgspec.structs.replace(found, counters=kept)
@@ -192,14 +193,15 @@ SCHEDULER: tuple[Mutation, ...] = (
         name="acknowledged_before_commit",
         meaning="acknowledges a result before it is committed",
         patches=((OutcomeLoop, "add", _acknowledged_before_commit),),
-        seed_count=30,
+        seed_count=10,
         found_by=(_I6,),
     ),
     Mutation(
         name="stale_result_accepted",
         meaning="takes a result for that of whichever attempt is running",
         patches=((OutcomeLoop, "_running", _stale_accepted),),
-        seed_count=30,
+        seed_count=20,
+        first_seed=4,
         found_by=("I1", _I6),
         kinds=("worker_cut_off", "answers_lost", "database_silent"),
     ),
@@ -264,7 +266,8 @@ SCHEDULER: tuple[Mutation, ...] = (
         name="cancel_unsaid",
         meaning="records a wish to cancel and does not tell the worker",
         patches=((SchedulerNode, "_after_commit", _cancel_unsaid),),
-        seed_count=60,
+        seed_count=40,
+        first_seed=20,
         found_by=("acts",),
     ),
     Mutation(
@@ -301,7 +304,7 @@ SCHEDULER: tuple[Mutation, ...] = (
         name="pause_ignored",
         meaning="assigns work of paused tasks",
         patches=((DispatchLoop, "_may_start", _pause_ignored),),
-        seed_count=30,
+        seed_count=15,
         found_by=("acts",),
     ),
     Mutation(
@@ -309,6 +312,7 @@ SCHEDULER: tuple[Mutation, ...] = (
         meaning="makes up only the first of several missed fires",
         patches=((fire, "plan_fires", _fire_forgotten),),
         seed_count=20,
+        first_seed=5,
         found_by=("fires",),
     ),
     Mutation(
