@@ -47,10 +47,10 @@ class StuckError(Exception):
     """The run cannot go on: nothing will ever happen again, or time does not move any more."""
 
 
-class Handle(msgspec.Struct, gc=False, eq=False):
+class Handle(msgspec.Struct, eq=False):
     """A callback that is due now or later; what ``call_soon`` and its like return."""
 
-    #: None once it was cancelled.
+    #: None once it was cancelled or called.
     callback: Callable[..., object] | None
     args: tuple[Any, ...]
     context: Context
@@ -270,14 +270,16 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
                     raise StuckError(f"time stands still at {instant_us} µs, with {process.name} running")
                 turns_left, instant_us = TURNS_AT_ONE_INSTANT_MAX, self.true_us
             ready = process.ready
-            for _ in range(len(ready)):
-                if not ready:
-                    break  # it has died of what it did
+            left = len(ready)
+            while left and ready:  # it may die of what it does
+                left -= 1
                 handle = ready.popleft()
-                callback = handle.callback
+                callback, args = handle.callback, handle.args
                 if callback is not None:
+                    # Who keeps the handle keeps nothing else, so that nothing waits for the collector.
+                    handle.callback, handle.args = None, ()
                     try:
-                        handle.context.run(callback, *handle.args)
+                        handle.context.run(callback, *args)
                     except Exception as error:  # noqa: BLE001 - as asyncio has it: told, and the loop goes on
                         self._tell_failed(process, error)
             if process.turn_us:
@@ -304,27 +306,25 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
     def _advance(self) -> None:
         """Jump to the next timer, and make due whatever is due then."""
         timers, runnable = self._timers, self._runnable
-        while timers and timers[0][2].callback is None:
-            heappop(timers)
-            self._cancelled_count -= 1
-        if not timers:
-            raise StuckError(f"nothing will ever happen again after {self.true_us} µs")
-        now_us = timers[0][0]
-        if now_us > self.true_us:
-            self.true_us = now_us
-        else:
-            now_us = self.true_us
-        while timers and timers[0][0] <= now_us:
-            handle = heappop(timers)[2]
-            handle.loop = None
+        now_us = self.true_us
+        # Most often there is one, and nothing else at its instant.
+        while timers:
+            at_us, _, handle = heappop(timers)
             if handle.callback is None:
                 self._cancelled_count -= 1
                 continue
+            if at_us > now_us:
+                self.true_us = now_us = at_us
+            handle.loop = None
             process = handle.process
             process.ready.append(handle)
             if process.is_waiting:
                 process.is_waiting = False
                 runnable.append(process)
+            if not timers or timers[0][0] > now_us:
+                return
+        if not runnable:
+            raise StuckError(f"nothing will ever happen again after {self.true_us} µs")
 
     def stop(self) -> None:
         self._is_stopping = True
