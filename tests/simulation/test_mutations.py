@@ -42,7 +42,8 @@ def row_of(mutation: Mutation) -> str:
     """A deliberate bug as the docs tell it."""
     kinds = ", ".join(f"`{kind}`" for kind in mutation.kinds) or "the seed's own"
     found_by = ", ".join(mutation.found_by)
-    return f"| `{mutation.name}` | {mutation.meaning} | {found_by} | {kinds} | {mutation.seed_count} |"
+    seeds = f"{mutation.first_seed}:{mutation.first_seed + mutation.seed_count}"
+    return f"| `{mutation.name}` | {mutation.meaning} | {found_by} | {kinds} | {seeds} |"
 
 
 def test_the_docs_tell_of_every_deliberate_bug_and_of_no_other() -> None:

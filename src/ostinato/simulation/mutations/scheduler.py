@@ -194,7 +194,7 @@ SCHEDULER: tuple[Mutation, ...] = (
         meaning="acknowledges a result before it is committed",
         patches=((OutcomeLoop, "add", _acknowledged_before_commit),),
         seed_count=10,
-        found_by=(_I6,),
+        found_by=(_I6, "I9"),
     ),
     Mutation(
         name="stale_result_accepted",
