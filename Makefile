@@ -11,7 +11,7 @@ STAMP   := $(VENV)/.installed
 RUFF_ON := src tests tools examples $(wildcard bench)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format proto bench cases-full clean
+.PHONY: help setup demo test check format proto bench simulate cases-full clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -81,6 +81,10 @@ proto: $(STAMP) ## Generate the protobuf modules from worker.proto
 
 bench: $(STAMP) ## Measure how fast a backlog drains
 	@$(BIN)/python bench/drain.py
+
+SEEDS ?= 0:500
+simulate: $(STAMP) ## Run simulated clusters under faults (SEEDS=0:500)
+	@$(BIN)/python -m ostinato.simulation --seeds $(SEEDS) --jobs 2
 
 cases-full: $(STAMP) ## Run the hard cases at full length (hours)
 	@OSTINATO_CASES_FULL=1 $(BIN)/python -m pytest -o faulthandler_timeout=4500 tests/cases tests/core/schedule \

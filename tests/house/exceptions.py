@@ -4,6 +4,9 @@ from __future__ import annotations
 
 #: (rule, path, name of the function, call or code): why this place may.
 EXCEPTIONS: dict[tuple[str, str, str], str] = {
+    ("positional_parameters", "src/ostinato/simulation/checkers/checker.py", "Checker.violate"): (
+        "reads as it is told: when, of what, and the sentence"
+    ),
     ("positional_parameters", "src/ostinato/errors.py", "invariant"): (
         "reads as an assertion: condition, rule, message, in the order in which people write them"
     ),

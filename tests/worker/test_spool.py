@@ -18,6 +18,7 @@ from ostinato.core.model import Outcome
 from ostinato.errors import UserError
 from ostinato.worker.process_tree import MARKER_VARIABLE
 from ostinato.worker.spool import Spool
+from ostinato.worker.spool_disk import SpoolDirectory
 from ostinato.worker.spool_file import SpoolFile, lock_path, read_spool, take_lock
 from tests.worker.spool_stories import (
     Kept,
@@ -335,7 +336,9 @@ async def test_the_own_file_when_damaged_is_written_anew_from_memory(tmp_path: P
     await made.open()
     made.outbox.add_outcomes(outcomes(3))
     await made.spool.is_safe.wait()
-    await made.spool._in_thread(made.spool._file.close)
+    disk = made.spool._disk
+    assert isinstance(disk, SpoolDirectory)
+    await disk.in_thread(disk.file.close)
     made.spool.path.write_bytes(b"overwritten by somebody" * 500)
     made.outbox.add_outcomes(outcomes(1, "later"))
     await made.until(lambda: not made.spool.is_writable)

@@ -196,6 +196,8 @@ class Committer:
                     or not error.code.startswith("DATABASE_")
                     or not self._ownership.is_believed
                 ):
+                    if is_ambiguous and self._store.capabilities.many_nodes:
+                        self._ownership.doubt(batch.proofs)
                     # The loop whose round this is tells of it.
                     self.database.forget(_NAME)
                     raise

@@ -117,7 +117,7 @@ class DispatchLoop(Loop):
         found, queries = await self._find(partitions, routing, slots, now_us=now_us)
         await self._definitions.load(found.instances)
         effects = Effects()
-        unplaced = await self._place(found, routing, now_us=now_us, into=effects)
+        unplaced = await self._place(found, routing, into=effects)
         await self._note_waiting(routing, more=[*unplaced] if found.more else [])
         self._turn = routing.turn
         self._lookahead_count = self._next_lookahead(found, slots - len(effects.started))
@@ -151,6 +151,10 @@ class DispatchLoop(Loop):
         self._look_ahead_us = boot_us + LOOK_AHEAD_US
         now_us = self._time.now_us()
         found = await self._store.find_work(partitions, now_us=now_us, limit=LOOKAHEAD_COUNT, held=[])
+        freed = self._held.freed_tasks()
+        if freed:
+            # Held until what was before it had ended, it is not in the queue: it needs a slot all the same.
+            found.instances.extend(await self._overlap_ready(freed))
         await self._definitions.load(found.instances)
         self._waiting.clear()
         for instance in found.instances:
@@ -216,12 +220,15 @@ class DispatchLoop(Loop):
         found = await self._store.find_work(partitions, now_us=now_us, limit=limit, held=queries)
         freed = self._held.take_freed()
         if freed:
-            ready = await self._store.find_overlap_ready(freed)
-            # It is asked by task; a partition may have been lost meanwhile.
-            owned = self._ownership.memory.epochs
-            found.instances.extend(row for row in ready if row.partition in owned)
+            found.instances.extend(await self._overlap_ready(freed))
         found.instances.sort(key=lambda row: (row.due_us - row.priority * AGEING_US, row.id))
         return found, queries
+
+    async def _overlap_ready(self, refs: list[TaskRef]) -> list[Instance]:
+        ready = await self._store.find_overlap_ready(refs)
+        # It is asked by task; a partition may have been lost meanwhile.
+        owned = self._ownership.memory.epochs
+        return [row for row in ready if row.partition in owned]
 
     async def _held_queries(self, routing: RoutingRound, limit: int) -> list[HeldQuery]:
         """Each task is asked for its share of the free slots: behind a backlog of many tasks a round would
@@ -245,13 +252,13 @@ class DispatchLoop(Loop):
             queries.append(HeldQuery(definition.ref, RELEASED_BY_WORKERS, count))
         return queries
 
-    async def _place(
-        self, found: FoundWork, routing: RoutingRound, *, now_us: int, into: Effects
-    ) -> set[TaskRef]:
+    async def _place(self, found: FoundWork, routing: RoutingRound, *, into: Effects) -> set[TaskRef]:
         """Decide about each row; returns tasks of which something could not be placed."""
         earlier = await self._earlier_instances(found.instances)
         if earlier:
             await self._definitions.load(found.instances)
+        # Nothing is waited for from here to the assignments: what may still start now, starts now (I3).
+        now_us = self._time.now_us()
         placements: list[Placement] = []
         self._waiting.clear()
         unplaced: set[TaskRef] = set()
@@ -264,7 +271,8 @@ class DispatchLoop(Loop):
                 and (instance.id in earlier or _is_moved(into, instance))
             ):
                 # It might end an instance that this batch has moved, or has been ended by one: a batch moves
-                # an instance once, and the next round sees what came of it.
+                # an instance once, and the next round sees what came of it. Until then it stays held.
+                unplaced.add(ref)
                 self.wake()
                 continue
             decided.add(ref)
@@ -289,7 +297,7 @@ class DispatchLoop(Loop):
             if instance.hold is Hold.OVERLAP:
                 self._held.freed(ref)
         boot_us = self._clock.boot_us()
-        assign(placements, now_us=self._time.now_us(), boot_us=boot_us, rng=self._rng, into=into)
+        assign(placements, now_us=now_us, boot_us=boot_us, rng=self._rng, into=into)
         return unplaced
 
     def _may_start(

@@ -56,6 +56,10 @@ class HeldWork:
         """Tasks of which something is held for want of a worker, or was when last looked at; some of them."""
         return list(self._waiting)[:TASKS_PER_ROUND]
 
+    def freed_tasks(self) -> list[TaskRef]:
+        """What `take_freed` would give; they stay."""
+        return list(self._freed)
+
     def take_freed(self) -> list[TaskRef]:
         """Tasks whose waiting instances may start now; asked for once."""
         freed, self._freed = self._freed, {}

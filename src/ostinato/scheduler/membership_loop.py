@@ -132,8 +132,10 @@ class MembershipLoop(Loop):
             live=[row.id for row in self._live],
             idle=idle | ({node_id} if self.standing == "idle" else set()),
         )
-        if plan.take or dead:
-            await self._take(plan.take, owners=owners, dead=dead)
+        doubted = {proof.partition for proof in owners if proof.owner == node_id} & ownership.doubted
+        take = [*plan.take, *sorted(doubted.difference(plan.release))]
+        if take or dead:
+            await self._take(take, owners=owners, dead=dead)
         ownership.begin_release(plan.release)
         await self._release()
 

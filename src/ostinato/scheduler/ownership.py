@@ -5,10 +5,11 @@ lease − margin) on its own monotonic clock; past that it decides nothing. A no
 another server answers than before, knows that it has lost everything: its identity ends, and the membership
 loop joins again under a new one.
 
-A partition that belongs to this node is in one of four places:
+A partition that belongs to this node is in one of five places:
 
     taken ──► warming ──► memory.epochs ──► releasing ──► free
-                          (decided about)
+      ▲                   (decided about)
+      └──── doubted ◄───────────┤
                                 └──► stopped (a rule is broken there)
 
 SQLite admits one node per database, so it takes all partitions at its start, each with the next epoch; and
@@ -54,6 +55,9 @@ class Ownership:
         self.warming: dict[int, Taken] = {}
         #: Decided about no more, each with its epoch; to be released once no commit about them is under way.
         self.releasing: dict[int, int] = {}
+        #: Nobody knows what was written of these: to be taken anew, with the next epoch, before anything is
+        #: decided about them.
+        self.doubted: set[int] = set()
         #: Given up because a rule that must always hold was broken there.
         self.stopped: set[int] = set()
         #: Whether the node's row is there, as far as it knows.
@@ -136,6 +140,7 @@ class Ownership:
         self.lose([*self.memory.epochs, *self.warming, *self.releasing], reason)
         self.memory = Memory()
         self.releasing.clear()
+        self.doubted.clear()
         self.stopped.clear()
 
     async def leave(self) -> None:
@@ -145,6 +150,7 @@ class Ownership:
         self.memory = Memory()
         self.warming.clear()
         self.releasing.clear()
+        self.doubted.clear()
         await self._store.remove_node(self.node_id)
 
     async def _is_done_soon(self, writing: asyncio.Future[tuple[bool, str]]) -> bool:
@@ -182,6 +188,7 @@ class Ownership:
         """These belong to this node now, those in `free` from nobody; the warm-up comes next."""
         boot_us = self._clock.boot_us()
         for proof in proofs:
+            self.doubted.discard(proof.partition)
             self.warming[proof.partition] = Taken(proof.epoch, boot_us, proof.partition in free)
 
     def reconcile(self, owners: Sequence[Proof]) -> None:
@@ -189,12 +196,13 @@ class Ownership:
         others = [proof.partition for proof in owners if proof.owner != self.node_id]
         for number in others:
             self.releasing.pop(number, None)
+            self.doubted.discard(number)
         self.lose(others, "another node has taken them over")
         for proof in owners:
             number = proof.partition
             if proof.owner != self.node_id:
                 continue
-            if number not in self.releasing and number not in self.stopped:
+            if number not in self.releasing and number not in self.stopped and number not in self.doubted:
                 taken = self.warming.get(number)
                 epoch = self.memory.epochs.get(number) if taken is None else taken.epoch
                 if epoch != proof.epoch:
@@ -222,7 +230,22 @@ class Ownership:
             self.releasing[number] = self.memory.epochs.get(number, 0) if taken is None else taken.epoch
         for number in fresh:
             self.warming.pop(number, None)
+            self.doubted.discard(number)
         self._forget(fresh)
+
+    def doubt(self, proofs: Sequence[Proof]) -> None:
+        """What was to be written under these proofs may have been, or may be yet: decide about them no more.
+
+        Memory is not what the database shows. They are taken anew, which waits for what is under way and
+        refuses what comes later, and warmed up (design section 3: read again before anything is decided).
+        """
+        mine = [
+            proof.partition
+            for proof in proofs
+            if proof.owner == self.node_id and self.memory.epochs.get(proof.partition) == proof.epoch
+        ]
+        self.doubted.update(mine)
+        self._forget(mine)
 
     def lose(self, partitions: Sequence[int], reason: str) -> None:
         """Forget partitions that belong to somebody else now."""

@@ -1,9 +1,11 @@
 """Shared time: the database's time, carried forward by a monotonic clock (design section 3).
 
 Due times, windows and fires are judged by this time alone, so that nodes with skewed clocks agree. A sample
-that is more than 5 s off what was expected is not believed until others have said the same for 10 s; until
-then time triggers are held. So a clock that jumps by years and is set right again fires nothing, and leaves
-no trigger behind whose next fire is years away (C165).
+tells the time only as exactly as its way there and back was short: the clock is moved no further than the
+sample proves it wrong, so that a slow answer makes nobody early (I4). One that is more than 5 s off what was
+expected is not believed until others have said the same for 10 s; until then time triggers are held. So a
+clock that jumps by years and is set right again fires nothing, and leaves no trigger behind whose next fire
+is years away (C165).
 """
 
 from __future__ import annotations
@@ -53,19 +55,20 @@ class SharedTime:
 
     async def sample(self) -> int:
         """Ask the database. Returns how far it was off, 0 for the first sample."""
-        before_us = self._clock.boot_us()
+        sent_us = self._clock.boot_us()
         database_us = await self._store.now_us()
-        middle_us = (before_us + self._clock.boot_us()) // 2
-        offset_us = database_us - middle_us
+        # The answer was true at some moment in between, however long either way took.
+        low_us, high_us = database_us - self._clock.boot_us(), database_us - sent_us
         if self._offset_us is None:
-            self._offset_us = offset_us
+            self._offset_us = low_us
             return 0
-        off_us = offset_us - self._offset_us
+        nearest_us = min(max(self._offset_us, low_us), high_us)
+        off_us = nearest_us - self._offset_us
         doubt = self._doubt
-        if doubt is None or abs(offset_us - doubt.offset_us) > CONFIRM_US:
-            doubt = _Doubt(offset_us, middle_us)
-        if abs(off_us) <= JUMP_US or middle_us - doubt.since_boot_us >= CONFIRM_AFTER_US:
-            self._offset_us, self._doubt = offset_us, None
+        if doubt is None or not low_us - CONFIRM_US <= doubt.offset_us <= high_us + CONFIRM_US:
+            doubt = _Doubt(nearest_us, sent_us)
+        if abs(off_us) <= JUMP_US or sent_us - doubt.since_boot_us >= CONFIRM_AFTER_US:
+            self._offset_us, self._doubt = nearest_us, None
         else:
             self._doubt = doubt
         return off_us

@@ -11,8 +11,9 @@ import asyncio
 import logging
 import os
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from typing import Protocol, TypeAlias
 
 from ostinato.clock import Clock, SystemClock
 from ostinato.core.instants import SECOND
@@ -26,6 +27,7 @@ from ostinato.worker.guardian_messages import (
     Nodes,
     ReportTarget,
     Spawn,
+    ToGuardian,
 )
 from ostinato.worker.guardian_process import GuardianProcess, NotStartedError
 from ostinato.worker.process_control import become_subreaper
@@ -48,20 +50,52 @@ _RESTART_PAUSE_US = SECOND
 _REPLACED_US_MAX = 10 * SECOND
 
 
+class Launched(Protocol):
+    """A guardian process as its keeper uses it; see ``GuardianProcess``."""
+
+    pid: int
+    silent_count: int
+    has_answered: bool
+    is_gone: asyncio.Event
+
+    def send(self, message: ToGuardian) -> None: ...
+
+    def ask(self) -> None: ...
+
+    def kill(self) -> None: ...
+
+    async def spawn(self, spawn: Spawn, descriptors: Sequence[int]) -> ChildProcess: ...
+
+    async def bury(self, *, is_expected: bool) -> None: ...
+
+
+#: Starts a guardian process that holds the descriptor of the lock. Raises ``OSError``.
+Launch: TypeAlias = Callable[[Configure, int], Launched]
+
+
+def launch_process(configure: Configure, lock_descriptor: int) -> Launched:
+    """Start a guardian as a process of this machine; what it leaves behind is adopted by this one."""
+    become_subreaper()
+    return GuardianProcess(configure, lock_descriptor=lock_descriptor)
+
+
 class Guardian:
     """Keeps one guardian process. Used by one event loop."""
 
-    def __init__(self, *, clock: Clock, report: ReportTarget | None = None) -> None:
+    def __init__(
+        self, *, clock: Clock, report: ReportTarget | None = None, launch: Launch = launch_process
+    ) -> None:
         """`report`: where it reports that the supervisor is gone; None: nowhere.
 
         The processes that it starts are marked with the id of its worker.
         """
+        self._launch = launch
         self._mark = secrets.token_hex(8) if report is None else report.worker_id
         self._clock = clock
         offset_us = clock.offset_us if isinstance(clock, SystemClock) else 0
         self._configure = Configure(offset_us, report)
         self._lock_descriptor = -1
-        self._process: GuardianProcess | None = None
+        self._process: Launched | None = None
         self._watching: asyncio.Task[None] | None = None
         self._lease: Lease | None = None
         self._nodes: Nodes | None = None
@@ -82,7 +116,6 @@ class Guardian:
         """
         if self._watching is None:
             self._lock_descriptor = lock_descriptor
-            become_subreaper()
             self._process = self._new_process()
             self._watching = asyncio.create_task(self._watch(), name="ostinato-guardian")
 
@@ -123,7 +156,7 @@ class Guardian:
             [stdout, stderr, *pass_fds],
         )
 
-    async def _present(self) -> GuardianProcess:
+    async def _present(self) -> Launched:
         """The guardian, waited for while it is being replaced."""
         if self._process is None and not self._is_closed:
             self._has_process.clear()
@@ -164,8 +197,8 @@ class Guardian:
             self._process.kill()
         await self._watching
 
-    def _new_process(self) -> GuardianProcess:
-        process = GuardianProcess(self._configure, lock_descriptor=self._lock_descriptor)
+    def _new_process(self) -> Launched:
+        process = self._launch(self._configure, self._lock_descriptor)
         self.start_count += 1
         self._has_process.set()
         for message in (self._lease, self._nodes):
@@ -192,7 +225,7 @@ class Guardian:
             if self._process is None or process is None or not process.has_answered:
                 await self._clock.sleep_until_us(self._clock.boot_us() + _RESTART_PAUSE_US)
 
-    async def _until_gone(self, process: GuardianProcess) -> None:
+    async def _until_gone(self, process: Launched) -> None:
         gone = asyncio.ensure_future(process.is_gone.wait())
         try:
             while not gone.done():

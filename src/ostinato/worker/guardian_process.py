@@ -35,10 +35,11 @@ _log = logging.getLogger("ostinato.worker")
 
 GUARDIAN_MODULE = "ostinato.worker.guardian_main"
 
-_GUARDIAN_ENDED = safe_failure(
+#: What befalls an attempt whose process a guardian has taken with it, or ended.
+GUARDIAN_ENDED = safe_failure(
     "WORKER_LOST", "the worker's guardian has ended, and its processes with it", category="lost"
 )
-_LEASE_ENDED = safe_failure(
+LEASE_ENDED = safe_failure(
     "LEASE_EXPIRED",
     "ended by the worker's guardian, because its lease was over and the supervisor did not act",
     category="lost",
@@ -138,7 +139,7 @@ class GuardianProcess:
             for pid in message.pids:
                 # Told before the exit, which by itself looks like a kill from outside.
                 if pid in self._children:
-                    self._children[pid].fate = _LEASE_ENDED
+                    self._children[pid].fate = LEASE_ENDED
 
     def _on_spawned(self, message: Spawned) -> None:
         spawn, future = self._spawns.pop(message.number)
@@ -167,7 +168,7 @@ class GuardianProcess:
         left = [child for child in self._children.values() if not child.exited.done()]
         if left and not is_expected:
             for child in left:
-                child.fate = child.fate or _GUARDIAN_ENDED
+                child.fate = child.fate or GUARDIAN_ENDED
         codes = await self._loop.run_in_executor(None, _end_orphans, [child.tree for child in left])
         for child, return_code in zip(left, codes, strict=True):
             # All trees went in one search of /proc; two hundred more, one a child, would take seconds.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
+from typing import NamedTuple
 
 from ostinato.clock import Clock
 from ostinato.core.instants import MILLISECOND, SECOND
@@ -31,11 +33,28 @@ _ROUNDS_AFTER_THE_FIRST = 3
 _BATCH_COUNT = 100
 
 
+class SpoolAccess(NamedTuple):
+    """How the spool of a report's worker is read and deleted: as ``read_spool`` and ``remove_spool``."""
+
+    read: Callable[[Path], Contents] = read_spool
+    remove: Callable[[Path], None] = remove_spool
+
+
+_FILES = SpoolAccess()
+
+
 class NotRecordedError(Exception):
     """A node has refused the report for good."""
 
 
-async def deliver(report: Report, *, transport: WorkerTransport, clock: Clock, rng: Random) -> None:
+async def deliver(
+    report: Report,
+    *,
+    transport: WorkerTransport,
+    clock: Clock,
+    rng: Random,
+    spools: SpoolAccess = _FILES,
+) -> None:
     """Tell every node that can be reached, trying again until `report.limit_us` has passed.
 
     Each node frees what belongs to its partitions. Done once one has recorded the report and the others have
@@ -45,12 +64,12 @@ async def deliver(report: Report, *, transport: WorkerTransport, clock: Clock, r
     """
     # Of a supervisor that may wake up the spool is its own business.
     spool = report.target.spool_path if report.heartbeat_sequence is None else ""
-    spooled = read_spool(Path(spool)) if spool else Contents([], "")
+    spooled = spools.read(Path(spool)) if spool else Contents([], "")
     delivery = _Delivery(report, spooled.outcomes, transport=transport, clock=clock, rng=rng)
     await within(clock, delivery.run(), limit_us=report.limit_us)
     # What could not be read is left for the next worker here, which sets it aside and says so.
     if spool and not spooled.problem:
-        remove_spool(Path(spool))
+        spools.remove(Path(spool))
 
 
 class _Delivery:

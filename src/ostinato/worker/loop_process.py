@@ -21,7 +21,7 @@ from ostinato.worker.executors.task_based import unstarted
 from ostinato.worker.frames import Beats, Chunks, Finished, Ready, Run, Stop, ToSupervisor
 from ostinato.worker.guardian_process import NotStartedError
 from ostinato.worker.known_tasks import KnownTasks
-from ostinato.worker.python_process import PythonProcess, PythonSettings
+from ostinato.worker.python_process import PythonSettings
 from ostinato.worker.slots import LOST_COUNT_MAX, READY_SECONDS_MAX, RESTART_SECONDS, run_item
 from ostinato.worker.workspace import remove_scratch, scratch_path
 
@@ -129,7 +129,7 @@ class _LoopProcess:
         self._clock = clock
         self._sink = sink
         self._loop = asyncio.get_running_loop()
-        self.process = PythonProcess(self._on_message, self._on_exit)
+        self.process = settings.new_process(self._on_message, self._on_exit)
         self._opening: asyncio.Task[None] | None = None
         self._ready_limit: asyncio.TimerHandle | None = None
         self._is_ready = False

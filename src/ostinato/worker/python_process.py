@@ -10,7 +10,7 @@ import socket
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import NamedTuple, Protocol, cast
 
 from ostinato.clock import SystemClock
 from ostinato.core.failure.failure import Failure, safe_failure
@@ -33,20 +33,40 @@ _log = logging.getLogger("ostinato.worker")
 _LAST_WORDS_SECONDS = 2.0
 
 
-class PythonSettings(NamedTuple):
-    """What every Python process of a worker is started with, and by whom."""
+class TaskProcess(Protocol):
+    """A process of tasks, as slots and the loop's host use it; see ``PythonProcess``."""
 
-    app: str
-    clock_offset_us: int
-    guardian: Guardian
-    #: Absolute directory in which attempts have their scratch directories.
-    data_dir: str
+    @property
+    def pid(self) -> int: ...
 
-    @staticmethod
-    def of(*, app: str, clock: object, guardian: Guardian, data_dir: Path) -> PythonSettings:
-        """Settings that give the processes the supervisor's own boot time, where it has a real one."""
-        offset_us = clock.offset_us if isinstance(clock, SystemClock) else 0
-        return PythonSettings(app, offset_us, guardian, data_dir=str(data_dir.resolve()))
+    @property
+    def takes_work(self) -> bool: ...
+
+    def failure_of_exit(self, return_code: int, *, what: str) -> Failure: ...
+
+    async def start(self, module: str, settings: PythonSettings) -> None: ...
+
+    def send(self, messages: Sequence[ToProcess]) -> None: ...
+
+    def mark(self, lease_ends_us: int | None) -> None: ...
+
+    def drain_output(self) -> None: ...
+
+    def kill(self) -> None: ...
+
+    async def wait_until_gone(self) -> None: ...
+
+
+class NewProcess(Protocol):
+    """Makes a process of tasks, which is not started yet; arguments as ``PythonProcess`` has them."""
+
+    def __call__(
+        self,
+        on_message: Callable[[ToSupervisor], None],
+        on_exit: Callable[[int], None],
+        *,
+        on_output: Callable[[str, bytes], None] | None = None,
+    ) -> TaskProcess: ...
 
 
 class PythonProcess(asyncio.Protocol):
@@ -215,3 +235,20 @@ class PythonProcess(asyncio.Protocol):
         # One that has lost its channel and lives on (a task has replaced its program, say) would never report
         # the end of what runs in it. One that is ending already keeps its exit status.
         self.kill()
+
+
+class PythonSettings(NamedTuple):
+    """What every Python process of a worker is started with, and by whom."""
+
+    app: str
+    clock_offset_us: int
+    guardian: Guardian
+    #: Absolute directory in which attempts have their scratch directories.
+    data_dir: str
+    new_process: NewProcess = PythonProcess
+
+    @staticmethod
+    def of(*, app: str, clock: object, guardian: Guardian, data_dir: Path) -> PythonSettings:
+        """Settings that give the processes the supervisor's own boot time, where it has a real one."""
+        offset_us = clock.offset_us if isinstance(clock, SystemClock) else 0
+        return PythonSettings(app, offset_us, guardian, data_dir=str(data_dir.resolve()))

@@ -29,7 +29,7 @@ from ostinato.worker.guardian_process import NotStartedError
 from ostinato.worker.known_tasks import KnownTasks
 from ostinato.worker.output import OutputCapture
 from ostinato.worker.process_limits import ProcessLimits
-from ostinato.worker.python_process import PythonProcess, PythonSettings
+from ostinato.worker.python_process import PythonSettings
 from ostinato.worker.resources import Holding, Limits, LimitsUnavailable, Resources
 from ostinato.worker.workspace import remove_scratch, scratch_path
 
@@ -235,7 +235,7 @@ class _Slot:
         self._clock = clock
         self._sink = sink
         self._loop = asyncio.get_running_loop()
-        self.process = PythonProcess(self._on_message, self._on_exit, on_output=self._on_output)
+        self.process = settings.new_process(self._on_message, self._on_exit, on_output=self._on_output)
         self._opening: asyncio.Task[None] | None = None
         self._ready_limit: asyncio.TimerHandle | None = None
         self._is_ready = False

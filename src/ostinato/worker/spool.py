@@ -20,14 +20,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import shutil
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from ostinato.clock import Clock
 from ostinato.core.instants import MINUTE, SECOND
@@ -35,22 +32,12 @@ from ostinato.core.model import Outcome
 from ostinato.errors import UserError
 from ostinato.wire.ledgers import outcome_bytes
 from ostinato.worker.credits import Credits
-from ostinato.worker.process_tree import kill_marked
-from ostinato.worker.spool_file import (
-    SpoolFile,
-    is_damaged,
-    lock_path,
-    read_spool,
-    remove_spool,
-    set_aside,
-    take_lock,
-)
+from ostinato.worker.spool_disk import SpoolDirectory, SpoolDisk
+from ostinato.worker.spool_file import is_damaged
 from ostinato.worker.waiting import within
 from ostinato.worker.workspace import FULL_DISK
 
 _log = logging.getLogger("ostinato.worker")
-
-Value = TypeVar("Value")
 
 #: Between attempts to write to a disk that refused.
 RETRY_US = 2 * SECOND
@@ -84,14 +71,16 @@ class SpoolListener(Protocol):
 class Spool:
     """The spool of one worker process, on its event loop. `open` it before anything else is called."""
 
-    def __init__(self, data_dir: Path, *, worker_id: str, clock: Clock) -> None:
+    def __init__(
+        self, data_dir: Path, *, worker_id: str, clock: Clock, disk: SpoolDisk | None = None
+    ) -> None:
+        """`disk`: what stands for the files below `data_dir`; None: these files."""
         self.worker_id = worker_id
         self.path = data_dir / "spool" / f"{worker_id}.db"
         #: For whatever the worker keeps while it lives; whoever takes the spool over deletes it.
         self.own_directory = data_dir / "workers" / worker_id
         self._clock = clock
-        self._file = SpoolFile(self.path)
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="ostinato-spool")
+        self._disk = SpoolDirectory(data_dir, worker_id=worker_id) if disk is None else disk
         self._listener: SpoolListener | None = None
         self._credits: Credits | None = None
         self._lock: int | None = None
@@ -131,7 +120,7 @@ class Spool:
         self._listener, self._credits = listener, credits
         while self._lock is None:
             try:
-                self._lock = await asyncio.to_thread(self._take_own_lock)
+                self._lock = await self._disk.take_own_lock()
             except OSError as error:
                 if error.errno not in FULL_DISK:
                     reason = f"{self.path.parent} cannot be used: {error.strerror or error}"
@@ -142,13 +131,6 @@ class Spool:
         if not await self._write([], is_probe=True):
             self._has_work.set()
         self.loops = [asyncio.create_task(self._write_loop()), asyncio.create_task(self._scan_loop())]
-
-    def _take_own_lock(self) -> int | None:
-        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        descriptor = take_lock(lock_path(self.path), wait=True)
-        if descriptor is not None:
-            os.set_inheritable(descriptor, True)
-        return descriptor
 
     def append(self, outcomes: Iterable[Outcome]) -> None:
         """Write outcomes with the next group; the listener hears when they are durable."""
@@ -188,23 +170,10 @@ class Spool:
         if self._unwritten:
             told = {"path": str(self.path), "held_count": len(self._unwritten)}
             _log.error("outcomes_not_spooled", extra=told)
-        await asyncio.to_thread(self._close_files)
+        lock, self._lock = self._lock, None
+        await self._disk.close(lock, is_empty=not self._held)
         for loop in loops:
             loop.result()
-
-    def _close_files(self) -> None:
-        self._thread.shutdown()
-        self._file.close()
-        descriptor, self._lock = self._lock, None
-        if descriptor is None:
-            return
-        try:
-            if not self._held:
-                remove_spool(self.path)
-                self._remove_own_directory(self.worker_id)
-                lock_path(self.path).unlink(missing_ok=True)
-        finally:
-            os.close(descriptor)
 
     # ── writing ───────────────────────────────────────────────────────────────────────────────────────
 
@@ -225,12 +194,12 @@ class Spool:
         """Commit one group, then deletions that have waited long enough; False if the disk refused."""
         try:
             if group or is_probe:
-                await self._in_thread(lambda: self._file.add(group))
+                await self._disk.add(group)
                 self._tell_durable([outcome.attempt_id for outcome in group])
             if self._is_forgetting_due:
                 self._is_forgetting_due = False
                 forgotten, self._forgotten = list(self._forgotten), {}
-                await self._in_thread(lambda: self._file.forget(forgotten))
+                await self._disk.forget(forgotten)
         except (sqlite3.Error, OSError) as error:
             self._is_forgetting_due = True
             await self._refused(error)
@@ -260,7 +229,7 @@ class Spool:
     async def _refused(self, error: sqlite3.Error | OSError) -> None:
         if is_damaged(error):
             try:
-                new_path = await self._in_thread(self._file.set_aside)
+                new_path = await self._disk.set_own_aside()
             except OSError as failure:
                 error = failure
             else:
@@ -304,9 +273,6 @@ class Spool:
         self._committed.set()
         self._committed.clear()
 
-    async def _in_thread(self, work: Callable[[], Value]) -> Value:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
-
     async def _pause(self, duration_us: int) -> None:
         with suppress(TimeoutError):
             await within(self._clock, self._closing.wait(), limit_us=duration_us)
@@ -327,40 +293,32 @@ class Spool:
 
     async def _take_over_all(self) -> None:
         try:
-            worker_ids = await asyncio.to_thread(self._other_workers)
+            worker_ids = await self._disk.other_workers()
         except OSError as error:
             self._tell_not_taken_over(self.path.parent, error)
             return
         for worker_id in worker_ids:
             await self._take_over_one(worker_id)
 
-    def _other_workers(self) -> list[str]:
-        """Ids of workers that have left something here, living ones among them; oldest first."""
-        found = {path.stem for path in self.path.parent.iterdir() if path.suffix in (".lock", ".db")}
-        if self.own_directory.parent.is_dir():
-            found.update(path.name for path in self.own_directory.parent.iterdir())
-        return sorted(found - {self.worker_id})
-
     async def _take_over_one(self, worker_id: str) -> None:
         path = self.path.with_name(f"{worker_id}.db")
-        descriptor: int | None = None
+        lock: int | None = None
         try:
-            descriptor = await asyncio.to_thread(take_lock, lock_path(path), wait=False)
-            if descriptor is None:
+            lock = await self._disk.take_lock(worker_id)
+            if lock is None:
                 return
             # Its guardian has done that already, unless that was killed too.
-            await asyncio.to_thread(kill_marked, worker_id)
+            await self._disk.end_processes(worker_id)
             # Even if its outcomes must wait: on a full disk this is what makes room.
-            await asyncio.to_thread(self._remove_own_directory, worker_id)
-            contents = await asyncio.to_thread(read_spool, path)
+            await self._disk.remove_directory(worker_id)
+            contents = await self._disk.read(worker_id)
             if not await self._adopt(contents.outcomes):
                 return
             if worker_id not in self.ended_workers:
                 self.ended_workers.append(worker_id)
             if contents.problem:
-                _tell_damaged(path, await asyncio.to_thread(set_aside, path), contents.problem)
-            await asyncio.to_thread(remove_spool, path)
-            lock_path(path).unlink(missing_ok=True)
+                _tell_damaged(path, await self._disk.set_aside(worker_id), contents.problem)
+            await self._disk.remove(worker_id)
         except (sqlite3.Error, OSError) as error:
             # Nothing is deleted before it is ours, so the next look finds all of it again.
             self._tell_not_taken_over(path, error)
@@ -369,8 +327,8 @@ class Spool:
                 told = {"path": str(path), "outcome_count": len(contents.outcomes)}
                 _log.info("spool_taken_over", extra=told)
         finally:
-            if descriptor is not None:
-                os.close(descriptor)
+            if lock is not None:
+                self._disk.release(lock)
 
     async def _adopt(self, outcomes: Sequence[Outcome]) -> bool:
         """Have outcomes sent, and wait until they are durable here; False if the disk refuses them."""
@@ -391,10 +349,6 @@ class Spool:
         if told not in self._told_others:
             self._told_others.append(told)
             _log.warning("spool_not_taken_over", extra=told)
-
-    def _remove_own_directory(self, worker_id: str) -> None:
-        # What cannot be deleted is tried again by whoever looks next: it has no lock.
-        shutil.rmtree(self.own_directory.with_name(worker_id), ignore_errors=True)
 
 
 def _tell_damaged(path: Path, new_path: Path, reason: str) -> None:

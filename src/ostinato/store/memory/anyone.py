@@ -57,18 +57,20 @@ def _apply_one(tables: Tables, definition: TaskDefinition, *, now_us: int, origi
     task = tables.tasks.get(ref)
     if task is not None and encode_definition(task.definition) == encode_definition(definition):
         if origin == "app":
-            tables.tasks[ref] = msgspec.structs.replace(task, origin=origin)
+            tables.put_task(msgspec.structs.replace(task, origin=origin))
         return ApplyReceipt(ref, task.version, "unchanged")
     # Versions of a deleted task go on: instances may pin them.
     version = tables.newest_versions.get(ref, 0) + 1
     tables.newest_versions[ref] = version
     tables.definitions[ref, version] = definition
     if task is not None:
-        tables.tasks[ref] = msgspec.structs.replace(
-            task, definition=definition, version=version, updated_us=now_us, origin=origin
+        tables.put_task(
+            msgspec.structs.replace(
+                task, definition=definition, version=version, updated_us=now_us, origin=origin
+            )
         )
         return ApplyReceipt(ref, version, "changed")
-    tables.tasks[ref] = TaskRow(
+    task = TaskRow(
         definition=definition,
         version=version,
         partition=partition_of(ref.namespace, ref.name, partition_count=len(tables.owners)),
@@ -79,6 +81,7 @@ def _apply_one(tables: Tables, definition: TaskDefinition, *, now_us: int, origi
         updated_us=now_us,
         origin=origin,
     )
+    tables.put_task(task)
     return ApplyReceipt(ref, version, "created")
 
 

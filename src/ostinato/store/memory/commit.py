@@ -13,18 +13,26 @@ from ostinato.store.memory.tables import Tables, fire_key
 from ostinato.store.rules import Move, birth_problem, data_problem, move_problem, moves_of
 
 
-def commit(tables: Tables, batch: CommitBatch) -> CommitReport:
-    """Write `batch`; what is left out, and why, is the report."""
-    return _Transaction(tables, batch).run()
+def proven_partitions(tables: Tables, batch: CommitBatch) -> frozenset[int]:
+    """Partitions whose proof in `batch` holds now."""
+    return frozenset(proof.partition for proof in batch.proofs if tables.owners[proof.partition] == proof)
+
+
+def commit(tables: Tables, batch: CommitBatch, *, proven: frozenset[int] | None = None) -> CommitReport:
+    """Write `batch`; what is left out, and why, is the report.
+
+    `proven` is what the transaction has found proven and keeps locked since; None: proofs are checked now.
+    """
+    if proven is None:
+        proven = proven_partitions(tables, batch)
+    return _Transaction(tables, batch, proven=proven).run()
 
 
 class _Transaction:
-    def __init__(self, tables: Tables, batch: CommitBatch) -> None:
+    def __init__(self, tables: Tables, batch: CommitBatch, *, proven: frozenset[int]) -> None:
         self.tables = tables
         self.batch = batch
-        self.proven = frozenset(
-            proof.partition for proof in batch.proofs if tables.owners[proof.partition] == proof
-        )
+        self.proven = proven
         self.lost: set[int] = {proof.partition for proof in batch.proofs} - self.proven
         self.unmatched: set[str] = set()
         self.rejected: dict[str, str] = {}
@@ -129,7 +137,7 @@ class _Transaction:
             if not self._writable(row.partition, row.instance_id) or row.instance_id in unborn:
                 continue
             if row.unconditional or row.instance_id not in self.unmatched:
-                self.tables.history[row.instance_id].append(copy(row))
+                self.tables.add_history(copy(row))
 
     def _answer(self) -> None:
         for answer in self.batch.answers:
@@ -139,8 +147,7 @@ class _Transaction:
             if answer.instance_id in self.unmatched or request is None:
                 continue
             if answer.request_id not in self.tables.answers:
-                self.tables.answers[answer.request_id] = answer
-                self.tables.open_requests.discard((request.created_us, request.id))
+                self.tables.answer_request(request, answer)
 
     def _switch(self, switch: SwitchVersion) -> None:
         ref = TaskRef(switch.namespace, switch.task)
@@ -153,7 +160,7 @@ class _Transaction:
                 self.tables.drop_trigger(trigger)
         for trigger in switch.triggers:
             self.tables.put_trigger(trigger)
-        self.tables.tasks[ref] = msgspec.structs.replace(task, scheduled_version=switch.version)
+        self.tables.put_task(msgspec.structs.replace(task, scheduled_version=switch.version))
 
     def _set_flags(self) -> None:
         for flags in self.batch.flags:
@@ -161,10 +168,12 @@ class _Transaction:
             name = f"{flags.namespace}/{flags.task}"
             if not self._writable(flags.partition, name) or task is None or task.partition != flags.partition:
                 continue
-            self.tables.tasks[task.ref] = msgspec.structs.replace(
-                task,
-                paused=task.paused if flags.paused is None else flags.paused,
-                disabled=task.disabled if flags.disabled is None else flags.disabled,
+            self.tables.put_task(
+                msgspec.structs.replace(
+                    task,
+                    paused=task.paused if flags.paused is None else flags.paused,
+                    disabled=task.disabled if flags.disabled is None else flags.disabled,
+                )
             )
 
     def _delete(self, deletion: DeleteTask) -> None:
@@ -172,7 +181,7 @@ class _Transaction:
         task = self.tables.tasks.get(ref)
         if task is None or task.partition != deletion.partition:
             return
-        del self.tables.tasks[ref]
+        self.tables.drop_task(ref)
         for trigger in self.tables.triggers_of(ref):
             self.tables.drop_trigger(trigger)
         # A task of that name that comes back must not answer with instances of this one.

@@ -51,10 +51,10 @@ class MemoryStore:
     depends on threads, on real time or on the order of a set.
     """
 
-    def __init__(self, clock: Clock, partition_count: int = 64) -> None:
-        """`clock` is the database's clock: ``now_us`` is its wall time."""
+    def __init__(self, clock: Clock, partition_count: int = 64, *, tables: Tables | None = None) -> None:
+        """`clock` is the database's clock: ``now_us`` is its wall time. `tables`: those of somebody else."""
         self._clock = clock
-        self._tables = Tables(partition_count)
+        self._tables = Tables(partition_count) if tables is None else tables
         self._changes = ChangeSignal(clock)
 
     @property
@@ -84,13 +84,13 @@ class MemoryStore:
     # ── ownership ────────────────────────────────────────────────────────────────────────────────────
 
     async def register_node(self, node: NodeRow) -> None:
-        self._tables.nodes[node.id] = node
+        self._tables.put_node(node)
 
     async def renew_node(self, node_id: str) -> bool:
         node = self._tables.nodes.get(node_id)
         if node is None:
             return False
-        self._tables.nodes[node_id] = msgspec.structs.replace(node, renewals=node.renewals + 1)
+        self._tables.put_node(msgspec.structs.replace(node, renewals=node.renewals + 1))
         return True
 
     async def note_standing(self, node_id: str, standing: Standing) -> None:
@@ -103,10 +103,10 @@ class MemoryStore:
         return False
 
     async def remove_node(self, node_id: str) -> None:
-        self._tables.nodes.pop(node_id, None)
+        self._tables.drop_node(node_id)
         for proof in self._tables.owners:
             if proof.owner == node_id:
-                self._tables.owners[proof.partition] = Proof(proof.partition, "", proof.epoch)
+                self._tables.set_owner(Proof(proof.partition, "", proof.epoch))
 
     async def nodes(self) -> list[NodeRow]:
         return sorted(self._tables.nodes.values(), key=lambda node: node.id)
@@ -124,20 +124,20 @@ class MemoryStore:
         for dead, renewals in dead_nodes.items():
             row = self._tables.nodes.get(dead)
             if dead != node_id and row is not None and row.renewals == renewals:
-                del self._tables.nodes[dead]
+                self._tables.drop_node(dead)
         taken: list[Proof] = []
         for partition in sorted(set(partitions)):
             holder = self._tables.owners[partition]
             if holder.owner == node_id or holder.owner not in self._tables.nodes:
-                self._tables.owners[partition] = Proof(partition, node_id, holder.epoch + 1)
-                taken.append(self._tables.owners[partition])
+                taken.append(Proof(partition, node_id, holder.epoch + 1))
+                self._tables.set_owner(taken[-1])
         return taken
 
     async def release_partitions(self, node_id: str, partitions: Sequence[int]) -> None:
         for partition in partitions:
             holder = self._tables.owners[partition]
             if holder.owner == node_id:
-                self._tables.owners[partition] = Proof(partition, "", holder.epoch)
+                self._tables.set_owner(Proof(partition, "", holder.epoch))
 
     async def identity(self) -> str:
         return ""
@@ -258,8 +258,7 @@ class MemoryStore:
             require_storable(request)
         for request in requests:
             if request.id not in self._tables.requests:
-                self._tables.requests[request.id] = request
-                self._tables.open_requests.add((request.created_us, request.id))
+                self._tables.add_request(request)
         self._changes.notify()
 
     async def answers(self, request_ids: Sequence[str]) -> dict[str, RequestAnswer]:

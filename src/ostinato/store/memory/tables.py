@@ -58,6 +58,39 @@ class Tables:
         #: Terminal, by whether it is a success: (finished_us, id).
         self.finished: dict[bool, OrderedKeys[tuple[int, str]]] = defaultdict(OrderedKeys)
 
+    def put_node(self, node: NodeRow) -> None:
+        """Insert or replace."""
+        self.nodes[node.id] = node
+
+    def drop_node(self, node_id: str) -> None:
+        """Nothing where it has gone already."""
+        self.nodes.pop(node_id, None)
+
+    def set_owner(self, proof: Proof) -> None:
+        """Give the partition of `proof` to its owner; an empty one: nobody."""
+        self.owners[proof.partition] = proof
+
+    def add_request(self, request: Request) -> None:
+        """Of an id that is not there yet."""
+        self.requests[request.id] = request
+        self.open_requests.add((request.created_us, request.id))
+
+    def answer_request(self, request: Request, answer: RequestAnswer) -> None:
+        """The first answer to `request`."""
+        self.answers[request.id] = answer
+        self.open_requests.discard((request.created_us, request.id))
+
+    def add_history(self, row: HistoryRow) -> None:
+        """`row` itself is kept."""
+        self.history[row.instance_id].append(row)
+
+    def put_task(self, task: TaskRow) -> None:
+        """Insert or replace."""
+        self.tasks[task.ref] = task
+
+    def drop_task(self, ref: TaskRef) -> None:
+        del self.tasks[ref]
+
     def put_trigger(self, trigger: TriggerRow) -> None:
         """Insert or replace."""
         self.triggers[trigger.id] = trigger

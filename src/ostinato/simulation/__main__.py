@@ -1,0 +1,161 @@
+"""``python -m ostinato.simulation``: run seeds, tell which fail and how to repeat them, and what it costs."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from itertools import count
+
+from ostinato.core.instants import HOUR, SECOND
+from ostinato.simulation.mutations.catalogue import MUTATIONS
+from ostinato.simulation.mutations.mutation import Mutation
+from ostinato.simulation.run import RunReport, run_seed
+from ostinato.simulation.shrink import shrink
+from ostinato.simulation.swarm import options_of
+from ostinato.simulation.trace import Trace
+
+_COMMAND = "python -m ostinato.simulation"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Exit code 0: no seed failed; 1: some did."""
+    parser = argparse.ArgumentParser(prog=_COMMAND, description=__doc__)
+    parser.add_argument("--seeds", default="0:100", help="FIRST:LAST (LAST not included), or one seed")
+    parser.add_argument("--jobs", type=int, default=1, help="processes to use")
+    parser.add_argument("--minutes", type=float, help="go on with later seeds for so long")
+    parser.add_argument("--trace", type=int, metavar="SEED", help="tell one run, event by event")
+    parser.add_argument("--shrink", type=int, metavar="SEED", help="make a failing run smaller, and tell it")
+    parser.add_argument("--mutation", choices=MUTATIONS, help="run with a deliberate bug until it is found")
+    said = parser.parse_args(arguments)
+    if said.mutation is not None:
+        return _find(MUTATIONS[said.mutation])
+    if said.trace is not None:
+        return _trace(said.trace)
+    if said.shrink is not None:
+        return _shrink(said.shrink)
+    return _many(_seeds(said.seeds, said.minutes), jobs=said.jobs, minutes=said.minutes)
+
+
+def _seeds(text: str, minutes: float | None) -> Iterable[int]:
+    first, _, last = text.partition(":")
+    if minutes is not None:
+        return count(int(first))
+    return range(int(first), int(last) if last else int(first) + 1)
+
+
+def _one(seed: int) -> tuple[RunReport, float]:
+    began_s = time.process_time()
+    report = run_seed(options_of(seed))
+    return report, time.process_time() - began_s
+
+
+def _many(seeds: Iterable[int], *, jobs: int, minutes: float | None) -> int:
+    totals = _Totals()
+    for report, cpu_s in _reports(seeds, jobs=jobs, minutes=minutes):
+        totals.add(report, cpu_s)
+        for sentence in report.sentences():
+            sys.stdout.write(f"{sentence}\n")
+        if report.violations:
+            sys.stdout.write(f"  repeat: {_COMMAND} --trace {report.seed}, or --shrink {report.seed}\n")
+            sys.stdout.flush()
+    sys.stdout.write(totals.text())
+    return 1 if totals.failed else 0
+
+
+def _reports(seeds: Iterable[int], *, jobs: int, minutes: float | None) -> Iterator[tuple[RunReport, float]]:
+    if jobs == 1 and minutes is None:
+        yield from map(_one, seeds)
+        return
+    with ProcessPoolExecutor(jobs) as pool:
+        if minutes is None:
+            yield from pool.map(_one, seeds, chunksize=4)
+            return
+        left_s = 60.0 * minutes * jobs
+        numbers = iter(seeds)
+        while left_s > 0:
+            batch = [next(numbers) for _ in range(8 * jobs)]
+            for report, cpu_s in pool.map(_one, batch):
+                left_s -= cpu_s
+                yield report, cpu_s
+
+
+class _Totals:
+    """What all runs together were."""
+
+    def __init__(self) -> None:
+        self.seed_count = self.fault_count = self.event_count = 0
+        self.execution_count = self.commit_count = self.simulated_us = 0
+        self.cpu_s = 0.0
+        self.failed: list[int] = []
+
+    def add(self, report: RunReport, cpu_s: float) -> None:
+        self.seed_count += 1
+        self.fault_count += report.fault_count
+        self.event_count += report.event_count
+        self.execution_count += report.execution_count
+        self.commit_count += report.commit_count
+        self.simulated_us += report.simulated_us
+        self.cpu_s += cpu_s
+        if report.violations:
+            self.failed.append(report.seed)
+
+    def text(self) -> str:
+        hours = max(self.simulated_us / HOUR, 1e-9)
+        apart_s = self.simulated_us / SECOND / max(self.fault_count, 1)
+        failed = ", ".join(map(str, self.failed)) or "none"
+        return (
+            f"{self.seed_count} seeds, {hours:.2f} cluster-hours, {self.fault_count} faults "
+            f"(one every {apart_s:.1f} s), {self.execution_count} executions, {self.commit_count} commits, "
+            f"{self.event_count} events\n"
+            f"CPU: {self.cpu_s:.1f} s, {self.cpu_s / max(self.seed_count, 1):.3f} s a seed, "
+            f"{self.cpu_s / hours:.1f} s a cluster-hour\n"
+            f"failed: {failed}\n"
+        )
+
+
+def _trace(seed: int) -> int:
+    trace = Trace()
+    report = run_seed(options_of(seed), listeners=[trace])
+    for line in trace.lines():
+        sys.stdout.write(f"{line}\n")
+    return _conclude(report)
+
+
+def _shrink(seed: int) -> int:
+    options = options_of(seed)
+    report = run_seed(options)
+    if not report.violations:
+        sys.stdout.write(f"seed {seed} violates nothing\n")
+        return 0
+    options, report = shrink(options, report)
+    trace = Trace()
+    report = run_seed(options, listeners=[trace])
+    for line in trace.essence(report.violations):
+        sys.stdout.write(f"{line}\n")
+    sys.stdout.write(f"{options}\n")
+    return _conclude(report)
+
+
+def _find(mutation: Mutation) -> int:
+    """Exit code 1, as for any bug that was found; 0 if it went unnoticed."""
+    with mutation.applied():
+        for options in mutation.options():
+            report = run_seed(options, ends_early=True)
+            if report.violations:
+                return _conclude(report)
+    sys.stdout.write(f"{mutation.name} went unnoticed in {mutation.seed_count} seeds\n")
+    return 0
+
+
+def _conclude(report: RunReport) -> int:
+    for sentence in report.sentences():
+        sys.stdout.write(f"{sentence}\n")
+    sys.stdout.write(f"digest {report.digest}\n")
+    return 1 if report.violations else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

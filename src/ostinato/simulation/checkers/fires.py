@@ -1,0 +1,147 @@
+"""No fire is missing: a trigger moves on together with what it fires, and is late only for a moment.
+
+``fire_all`` makes an instance for every instant of its schedule, up to its bound; the other modes at least
+one instance, if only a skipped one, for what was due. A resume, an enable and an edit may leave the past
+behind.
+"""
+
+from __future__ import annotations
+
+from ostinato.core.changes import TriggerRow
+from ostinato.core.definition import TaskRef, TaskRow
+from ostinato.core.instants import SECOND, format_instant
+from ostinato.core.schedule.trigger import next_fire
+from ostinato.simulation.checkers.checker import Checker, Known, Report, Transaction
+from ostinato.simulation.history import Event, Phase, Tick
+
+#: A trigger in force fires no later than this, once everything is mended.
+LATE_US = 10 * SECOND
+_STEPS_MAX = 2_000
+
+
+class Fires(Checker):
+    """Knows every trigger in force and the flags of its task."""
+
+    invariant = "fires"
+    listens = (Transaction, Phase, Tick)
+
+    def __init__(self, known: Known, report: Report) -> None:
+        super().__init__(known, report)
+        self._triggers: dict[str, TriggerRow] = {}
+        self._tasks: dict[TaskRef, TaskRow] = {}
+        self._healed_us: int | None = None
+        self._told_late: set[str] = set()
+
+    def on(self, event: Event) -> None:
+        if isinstance(event, Phase) and event.name == "healed":
+            self._healed_us = event.at_us
+        elif isinstance(event, Tick) and self._healed_us is not None:
+            if event.at_us - self._healed_us > LATE_US:
+                self._look(event.at_us)
+        elif isinstance(event, Transaction):
+            self._take(event)
+
+    def _take(self, event: Transaction) -> None:
+        if not (event.triggers or event.tasks):
+            self._check_unadvanced(event, advanced=set())
+            return
+        flagged = self._take_tasks(event)
+        fired: dict[str, set[int]] = {}
+        for row in event.rows:
+            if row.before is None and row.after is not None and row.after.fire_us is not None:
+                fired.setdefault(row.after.fire_trigger, set()).add(row.after.fire_us)
+        advanced: set[str] = set()
+        for change in event.triggers:
+            before, after = change.before, change.after
+            identity = (before or after).id  # type: ignore[union-attr]  # one of the two is there
+            advanced.add(identity)
+            if after is None:
+                self._triggers.pop(identity, None)
+            else:
+                self._triggers[identity] = after
+            if before is None:
+                continue
+            if before.ref in flagged:
+                self._check_switch(event.at_us, before, after)
+            elif after is not None:
+                self._check_advance(event.at_us, before, after, fired=fired.get(identity, set()))
+        self._check_unadvanced(event, advanced=advanced)
+
+    def _look(self, at_us: int) -> None:
+        now_us = self.known.shared_us(at_us)
+        for trigger in self._triggers.values():
+            task = self._tasks.get(trigger.ref)
+            if task is None or task.paused or task.disabled or trigger.next_us is None:
+                continue
+            if now_us - trigger.next_us > LATE_US and trigger.id not in self._told_late:
+                self._told_late.add(trigger.id)
+                late = format_instant(trigger.next_us)
+                self.violate(at_us, f"{trigger.ref}", f"its trigger {trigger.id} has not fired since {late}")
+
+    def _take_tasks(self, event: Transaction) -> set[TaskRef]:
+        """Tasks of which a flag or a version has changed, or that are gone."""
+        flagged: set[TaskRef] = set()
+        for change in event.tasks:
+            if change.after is not None:
+                self._tasks[change.after.ref] = change.after
+                flagged.add(change.after.ref)
+            elif change.before is not None:
+                self._tasks.pop(change.before.ref, None)
+                flagged.add(change.before.ref)
+        # A flag that is set to what it was changes no row of a task.
+        flagged.update(
+            TaskRef(request.namespace, request.task)
+            for request in event.requests
+            if request.kind in ("resume", "enable") and request.answer_code
+        )
+        return flagged
+
+    def _check_switch(self, at_us: int, before: TriggerRow, after: TriggerRow | None) -> None:
+        """What was due when the definition was edited has fired under the old version first (C029)."""
+        task = self._tasks.get(before.ref)
+        if task is None or task.paused or task.disabled or before.next_us is None:
+            return
+        if task.scheduled_version == before.task_version or (
+            after is not None and after.next_us == before.next_us
+        ):
+            return
+        if before.next_us <= task.updated_us and (after is None or after.task_version != before.task_version):
+            due = format_instant(before.next_us)
+            self.violate(at_us, f"{before.ref}", f"an edit dropped the fire of {due} that was due before it")
+
+    def _check_advance(self, at_us: int, before: TriggerRow, after: TriggerRow, *, fired: set[int]) -> None:
+        if before.next_us is None or before.next_us == after.next_us:
+            return
+        subject = f"{before.ref}"
+        if not fired:
+            self.violate(
+                at_us, subject, f"trigger {before.id} moved on from {before.next_us} and fired nothing"
+            )
+            return
+        if after.spec.misfire != "fire_all":
+            return
+        now_us = self.known.shared_us(at_us) + self.known.time_tolerance_us
+        due = _due(before, last_us=now_us if after.next_us is None else after.next_us - 1)
+        missing = [fire_us for fire_us in due[-after.spec.misfire_bound :] if fire_us not in fired]
+        if missing:
+            listed = ", ".join(format_instant(fire_us) for fire_us in missing[:3])
+            self.violate(at_us, subject, f"fire_all, and {len(missing)} fires are missing: {listed}")
+
+    def _check_unadvanced(self, event: Transaction, *, advanced: set[str]) -> None:
+        for row in event.rows:
+            instance = row.after
+            if row.before is not None or instance is None or instance.fire_us is None:
+                continue
+            if instance.fire_trigger not in advanced:
+                sentence = f"trigger {instance.fire_trigger} fired and did not move on"
+                self.violate(event.at_us, instance.id, sentence)
+
+
+def _due(trigger: TriggerRow, *, last_us: int) -> list[int]:
+    """Instants of the schedule, from the one that is next up to `last_us`."""
+    found: list[int] = []
+    at_us = trigger.next_us
+    while at_us is not None and at_us <= last_us and len(found) < _STEPS_MAX:
+        found.append(at_us)
+        at_us = next_fire(trigger.spec, at_us, created_us=trigger.created_us, spread_key=str(trigger.ref))
+    return found

@@ -1,0 +1,68 @@
+"""I2: an accepted submission is in the database until it has ended, and it ends or visibly waits."""
+
+from __future__ import annotations
+
+from ostinato.core.instants import MINUTE
+from ostinato.core.states import TERMINAL_STATES, WAITING_STATES, State
+from ostinato.simulation.checkers.checker import Checker, Known, Report, Transaction
+from ostinato.simulation.history import Event, RowCommitted, SubmissionAnswered
+
+#: A due row that nothing holds may stand in the queue for so long before nobody can see why it waits.
+UNEXPLAINED_US_MAX = 10 * MINUTE
+
+
+class NothingLost(Checker):
+    """Knows the newest row of every instance that has not been deleted."""
+
+    invariant = "I2"
+    listens = (Transaction, SubmissionAnswered)
+
+    def __init__(self, known: Known, report: Report) -> None:
+        super().__init__(known, report)
+        self._rows: dict[str, RowCommitted] = {}
+        self._deleted: set[str] = set()
+
+    def on(self, event: Event) -> None:
+        match event:
+            case Transaction():
+                for row in event.rows:
+                    self._take(row)
+            case SubmissionAnswered() if not event.error_code:
+                if event.instance_id not in self._rows and event.instance_id not in self._deleted:
+                    self.violate(
+                        event.at_us, event.instance_id, "it was accepted, but is not in the database"
+                    )
+
+    def _take(self, row: RowCommitted) -> None:
+        before, after = row.before, row.after
+        if before is not None:
+            known = self._rows.get(before.id)
+            newest = None if known is None else known.after
+            if newest is None or (newest.state, newest.attempt, newest.generation) != (
+                before.state,
+                before.attempt,
+                before.generation,
+            ):
+                self.violate(row.at_us, before.id, "its row has changed without a commit")
+        if after is not None:
+            self._rows[after.id] = row
+        elif before is not None:
+            self._rows.pop(before.id, None)
+            self._deleted.add(before.id)
+            if before.state not in TERMINAL_STATES:
+                self.violate(row.at_us, before.id, f"it was deleted while {before.state}")
+
+    def finish(self, at_us: int) -> None:
+        now_us = self.known.shared_us(at_us)
+        for row in self._rows.values():
+            instance = row.after
+            if instance is None or instance.state in TERMINAL_STATES or instance.state is State.RUNNING:
+                continue
+            is_explained = instance.hold is not None or now_us - max(instance.due_us, 0) < UNEXPLAINED_US_MAX
+            if instance.state not in WAITING_STATES or not is_explained:
+                self.violate(
+                    at_us,
+                    instance.id,
+                    f"it stands {instance.state} since its due time {now_us - instance.due_us} us ago, "
+                    "and nothing says why",
+                )

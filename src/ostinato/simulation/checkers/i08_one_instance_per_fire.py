@@ -1,0 +1,71 @@
+"""I8: one instance per (trigger, scheduled instant, shard); a live idempotency key has one instance."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ostinato.control.submit import KEY_LIFETIME_US
+from ostinato.core.model import Instance
+from ostinato.simulation.checkers.checker import Checker, Known, Report, Transaction
+from ostinato.simulation.history import Event, SubmissionAnswered
+
+
+class _Key(NamedTuple):
+    instance_id: str
+    expires_us: int
+
+
+class OneInstancePerFire(Checker):
+    """Knows every fire that has an instance, and every key that is live."""
+
+    invariant = "I8"
+    listens = (Transaction, SubmissionAnswered)
+
+    def __init__(self, known: Known, report: Report) -> None:
+        super().__init__(known, report)
+        self._fires: dict[tuple[str, int, int], str] = {}
+        #: By task (namespace, name), then by key.
+        self._keys: dict[tuple[str, str], dict[str, _Key]] = {}
+        self._key_of: dict[str, str] = {}
+
+    def on(self, event: Event) -> None:
+        match event:
+            case Transaction():
+                for task in event.tasks:
+                    if task.before is not None and task.after is None:
+                        # A task of that name that comes back does not answer with instances of this one.
+                        self._keys.pop((task.before.ref.namespace, task.before.ref.name), None)
+                for row in event.rows:
+                    if row.before is None and row.after is not None:
+                        self._take(event.at_us, row.after)
+            case SubmissionAnswered() if event.key and not event.error_code:
+                if self._key_of.get(event.instance_id) != event.key:
+                    self.violate(
+                        event.at_us,
+                        event.instance_id,
+                        f"the submission with key {event.key} was answered with an instance of "
+                        f"key {self._key_of.get(event.instance_id)}",
+                    )
+
+    def _take(self, at_us: int, instance: Instance) -> None:
+        if instance.fire_us is not None:
+            fire = (instance.fire_trigger, instance.fire_us, instance.shard)
+            other_id = self._fires.setdefault(fire, instance.id)
+            if other_id != instance.id:
+                self.violate(
+                    at_us,
+                    instance.id,
+                    f"the fire of {instance.task} at {instance.fire_us} has another instance, {other_id}",
+                )
+        if instance.key:
+            keys = self._keys.setdefault((instance.namespace, instance.task), {})
+            live = keys.get(instance.key)
+            now_us = self.known.shared_us(at_us)
+            if live is not None and live.expires_us > now_us:
+                self.violate(
+                    at_us,
+                    instance.id,
+                    f"key {instance.key} of {instance.task} is live and belongs to {live.instance_id}",
+                )
+            keys[instance.key] = _Key(instance.id, instance.created_us + KEY_LIFETIME_US)
+            self._key_of[instance.id] = instance.key

@@ -1,0 +1,144 @@
+"""Retries fall due when the policy says, within the bounds of its jitter, and none is withheld.
+
+The delays are computed here again, by the words of design section 4 and with nothing of the product's.
+"""
+
+from __future__ import annotations
+
+from ostinato.core.failure.failure import Failure
+from ostinato.core.instants import DAY, SECOND
+from ostinato.core.model import HistoryKind, HistoryRow, Instance
+from ostinato.core.retry.policy import RetryPolicy
+from ostinato.core.states import State
+from ostinato.simulation.checkers.checker import Checker, Transaction, changed
+from ostinato.simulation.history import Event
+
+_UNCOUNTED = frozenset({"REFUSED", "HANDED_BACK", "COLLATERAL"})
+_DECIDED = (HistoryKind.RETRY, HistoryKind.REFUSED, HistoryKind.HANDED_BACK)
+
+
+class RetryTimes(Checker):
+    """Judges each decision on an attempt that ended badly by the definition that the instance pins."""
+
+    invariant = "retry times"
+    listens = (Transaction,)
+
+    def on(self, event: Event) -> None:
+        assert isinstance(event, Transaction), "it listens to nothing else"
+        for row in event.rows:
+            both = changed(row)
+            if both is None or both[0].state is not State.RUNNING or both[1].state is State.RUNNING:
+                continue
+            before, after = both
+            definition = self.known.definition(after.ref, after.task_version)
+            if definition is None or definition.retry.rules:
+                continue
+            for told in event.told_of(after.id):
+                if told.kind in _DECIDED and after.state is State.RETRY_WAITING:
+                    self._check_due(event.at_us, before, after, told=told, policy=definition.retry)
+                elif told.kind is HistoryKind.GAVE_UP:
+                    self._check_given_up(event.at_us, before, after, told=told, policy=definition.retry)
+
+    def _check_due(
+        self, at_us: int, before: Instance, after: Instance, *, told: HistoryRow, policy: RetryPolicy
+    ) -> None:
+        low_us, high_us = _wait_us(before, after, told=told, policy=policy)
+        tolerance_us = self.known.time_tolerance_us
+        earliest_us = max(told.at_us, before.assigned_us or 0) + low_us
+        if after.due_us < earliest_us:
+            self.violate(
+                at_us,
+                after.id,
+                f"after {told.code} it is due {earliest_us - after.due_us} us too early: the wait is "
+                f"at least {low_us} us from the end of attempt {before.attempt}",
+            )
+        asked_us = told.failure.retry_at_us if told.failure is not None else None
+        latest_us = max(self.known.shared_us(at_us) + tolerance_us, asked_us or 0) + high_us
+        if after.due_us > latest_us:
+            self.violate(
+                at_us,
+                after.id,
+                f"after {told.code} it is due {after.due_us - latest_us} us too late: the wait is at most "
+                f"{high_us} us",
+            )
+
+    def _check_given_up(
+        self, at_us: int, before: Instance, after: Instance, *, told: HistoryRow, policy: RetryPolicy
+    ) -> None:
+        """A retry that the policy grants is not withheld."""
+        failure = told.failure
+        if failure is None or policy.retry_on or policy.no_retry_on != ("permanent",):
+            return
+        if failure.category == "lost":
+            # At most once: then nothing that may have begun is begun again.
+            is_used_up = after.counters.lost > policy.max_lost or policy.max_lost == 0
+        else:
+            is_used_up = after.counters.failures > policy.max_retry
+        asked = failure.retry_after_us is not None or failure.retry_at_us is not None
+        has_window = policy.window_us is not None and after.counters.window_opened_us is not None
+        if not (is_used_up or failure.category in ("permanent", "cancelled") or asked or has_window):
+            self.violate(
+                at_us,
+                after.id,
+                f"it was given up after {told.code} with {after.counters.failures} failures and "
+                f"{after.counters.lost} losses, and the policy grants more",
+            )
+
+
+def _wait_us(before: Instance, after: Instance, *, told: HistoryRow, policy: RetryPolicy) -> tuple[int, int]:
+    """Shortest and longest wait that the policy allows."""
+    counters = after.counters
+    if told.category == "lost":
+        if told.code in _UNCOUNTED:
+            count = counters.refusals if told.code == "REFUSED" else counters.hand_backs
+            wait_us = 0 if count <= 100 else 30 * SECOND
+        else:
+            wait_us = 0 if counters.lost <= 1 else min(2 ** (counters.lost - 2), 60) * SECOND
+        return wait_us, wait_us
+    delay_us, cap_us = _delay_us(policy, counters.failures)
+    asked = _asked_us(told.failure)
+    if asked is not None:
+        return asked, asked + _width_us(policy, delay_us)
+    match policy.jitter:
+        case "full":
+            return 0, delay_us
+        case "equal":
+            return delay_us // 2, delay_us
+        case "decorrelated":
+            high_us = max(policy.interval_us, 3 * before.counters.previous_delay_us)
+            return min(policy.interval_us, cap_us), min(cap_us, high_us)
+        case "proportional":
+            spread_us = round(delay_us * policy.jitter_factor)
+            return delay_us - spread_us, max(delay_us, min(delay_us + spread_us, cap_us))
+        case _:
+            return delay_us, delay_us
+
+
+def _delay_us(policy: RetryPolicy, retry: int) -> tuple[int, int]:
+    cap_us = 365 * DAY if policy.max_interval_us is None else min(policy.max_interval_us, 365 * DAY)
+    match policy.backoff:
+        case "fixed":
+            delay_us = policy.interval_us
+        case "linear":
+            delay_us = policy.interval_us * retry
+        case "delays":
+            delay_us = policy.delays_us[min(retry, len(policy.delays_us)) - 1]
+        case _:
+            delay_us = round(policy.interval_us * policy.multiplier ** (retry - 1))
+    return min(delay_us, cap_us), cap_us
+
+
+def _asked_us(failure: Failure | None) -> int | None:
+    if failure is None:
+        return None
+    if failure.retry_at_us is not None:
+        return 0
+    return failure.retry_after_us
+
+
+def _width_us(policy: RetryPolicy, delay_us: int) -> int:
+    """What jitter may add to a wait that the failure asks for."""
+    widths = {"full": delay_us, "equal": delay_us // 2, "decorrelated": policy.interval_us}
+    if policy.jitter == "proportional":
+        return round(delay_us * policy.jitter_factor)
+    return widths.get(policy.jitter, 0)

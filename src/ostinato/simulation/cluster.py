@@ -1,0 +1,165 @@
+"""The cluster of a run: machines, database, network, nodes, workers and clients, as the options say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ostinato.clock import Clock
+from ostinato.core.definition import TaskDefinition, TaskRef
+from ostinato.core.instants import HOUR, MILLISECOND, SECOND
+from ostinato.core.model import Instance
+from ostinato.core.states import State
+from ostinato.scheduler.config import NodeConfig
+from ostinato.simulation.behaviour import profiles_of
+from ostinato.simulation.clocks import ProcessClock
+from ostinato.simulation.database import DatabaseServer
+from ostinato.simulation.event_loop import SimulatedLoop
+from ostinato.simulation.history import Event, History
+from ostinato.simulation.machine import Machine
+from ostinato.simulation.network import Network
+from ostinato.simulation.node_host import NodeHost
+from ostinato.simulation.process import Process
+from ostinato.simulation.swarm import SwarmOptions
+from ostinato.simulation.worker_host import WorkerHost
+from ostinato.simulation.workload import Client
+from ostinato.store.protocol import Store
+from ostinato.testing.virtual_clock import START_US
+
+#: Unfinished work that a healed cluster has to do at most; the rest is cancelled.
+LEFT_COUNT_MAX = 12
+#: A healed cluster fires on for so long; then it is left with what there is.
+FIRING_US = 20 * SECOND
+#: What a node's idea of the shared time may be off: half of a sample's way, and what clocks drift in between.
+TIME_TOLERANCE_US = 100 * MILLISECOND
+
+
+class Cluster:
+    """Everything of one run; it is what a checker may know (``Known``) too."""
+
+    def __init__(self, loop: SimulatedLoop, options: SwarmOptions) -> None:
+        self.loop = loop
+        self.options = options
+        self.history = History(lambda: loop.true_us)
+        self.profiles = profiles_of(options.seed, count=options.task_count, start_us=START_US)
+        self.server = DatabaseServer(
+            loop,
+            self.history,
+            rng=loop.random_for("database"),
+            partition_count=options.partition_count,
+            has_session_locks=options.has_session_locks,
+        )
+        self.network = Network(loop, self.history, rng=loop.random_for("network"))
+        config = NodeConfig(worker_lease_us=options.worker_lease_us)
+        self.ownership_lease_us = config.ownership_lease_us
+        self.worker_lease_us = config.worker_lease_us
+        self.time_tolerance_us = TIME_TOLERANCE_US
+        self._chance = loop.random_for("cluster")
+        self.nodes = [self._node(f"n{number}", config) for number in range(1, options.node_count + 1)]
+        self.workers = [self._worker(f"w{number}") for number in range(1, options.worker_count + 1)]
+        self.clients = [self._client(f"c{number}") for number in range(1, options.client_count + 1)]
+
+    @property
+    def machines(self) -> list[Machine]:
+        """Those of nodes, workers and clients."""
+        return [
+            *(host.machine for host in self.hosts),
+            *(client.machine for client in self.clients),
+        ]
+
+    @property
+    def hosts(self) -> list[NodeHost | WorkerHost]:
+        """Those that a service manager keeps running."""
+        return [*self.nodes, *self.workers]
+
+    # ── Known ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def shared_us(self, at_us: int) -> int:
+        return self.server.clock.wall_us() - (self.loop.true_us - at_us)
+
+    def definition(self, ref: TaskRef, version: int) -> TaskDefinition | None:
+        return self.server.tables.definitions.get((ref, version))
+
+    # ── the course of a run ───────────────────────────────────────────────────────────────────────────
+
+    async def start(self) -> None:
+        """Start everything, and wait until every task is in force."""
+        await self.clients[0].process.spawn(self.clients[0].apply_all())
+        for client in self.clients[1:]:
+            client.do(client.open())
+        for host in self.hosts:
+            host.start()
+
+    def begin_work(self) -> None:
+        """Let clients act."""
+        for client in self.clients:
+            client.begin(act_us=self.options.act_us)
+
+    def end_work(self) -> None:
+        """Let clients begin nothing more."""
+        for client in self.clients:
+            client.end()
+
+    async def settle(self, unfinished: Callable[[], list[Instance]]) -> None:
+        """Let go on what was paused or disabled, cancel a part of what there is, end the fires, cancel."""
+        client = self.clients[0]
+        await client.process.spawn(client.settle())
+        self._cancel_some(unfinished())
+        await self.sleep(FIRING_US)
+        await client.process.spawn(client.end_triggers())
+        self._cancel_some(unfinished())
+
+    def _cancel_some(self, unfinished: list[Instance]) -> None:
+        client = self.clients[0]
+        running = [instance for instance in unfinished if instance.state is State.RUNNING]
+        chosen = {instance.id for instance in (*unfinished[LEFT_COUNT_MAX:], *running[::2])}
+        for instance_id in sorted(chosen):
+            client.do(client.cancel(instance_id, reason="the run is over soon"))
+
+    def tell(self, event: Event) -> None:
+        self.history.add(event)
+
+    async def sleep(self, duration_us: int) -> None:
+        """Let true time pass."""
+        woken = self.loop.create_future()
+        self.loop.call_at_us(self.loop.true_us + duration_us, woken.set_result, None)
+        await woken
+
+    # ── parts ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def _node(self, name: str, config: NodeConfig) -> NodeHost:
+        return NodeHost(
+            self._machine(name),
+            network=self.network,
+            history=self.history,
+            store_for=self._store_for,
+            config=config,
+        )
+
+    def _worker(self, name: str) -> WorkerHost:
+        functions = {profile.definition.ref: profile.function(self.options.seed) for profile in self.profiles}
+        return WorkerHost(
+            self._machine(name),
+            network=self.network,
+            history=self.history,
+            functions=functions,
+            scheduler=",".join(node.address for node in self.nodes),
+            capacity={"process": self.options.slot_count, "async": self.options.slot_count},
+        )
+
+    def _client(self, name: str) -> Client:
+        return Client(
+            self._machine(name), history=self.history, store_for=self._store_for, profiles=self.profiles
+        )
+
+    def _store_for(self, process: Process, clock: Clock) -> Store:
+        return self.server.store_for(process, clock)
+
+    def _machine(self, name: str) -> Machine:
+        skew_us, drift_ppm = self.options.skew_us_max, self.options.drift_ppm_max
+        clock = ProcessClock(
+            self.loop,
+            wall_offset_us=self._chance.randint(-skew_us, skew_us),
+            boot_offset_us=self._chance.randrange(HOUR),
+            drift_ppm=self._chance.randint(-drift_ppm, drift_ppm),
+        )
+        return Machine(self.loop, name, clock=clock)

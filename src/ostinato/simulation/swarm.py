@@ -1,0 +1,128 @@
+"""What a seed is: the shape of its cluster, its work, and which faults come how often.
+
+Each seed has its own mixture (swarm testing): a few kinds of fault often show more than all of them at once,
+and some seeds are calm, so that what must work on a good day is watched too.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Literal
+
+import msgspec
+
+from ostinato.core.instants import MILLISECOND, MINUTE, SECOND
+
+Temper = Literal["calm", "rough", "wild"]
+
+#: Every kind of fault that the driver knows, with how often it comes in a rough seed (mean interval). The
+#: table of docs/simulation.md says what each is.
+FAULT_KINDS: dict[str, int] = {
+    "node_killed": 40 * SECOND,
+    "node_stopped": 40 * SECOND,
+    "node_frozen": 30 * SECOND,
+    "node_suspended": 60 * SECOND,
+    "node_machine_lost": 60 * SECOND,
+    "worker_killed": 40 * SECOND,
+    "worker_drained": 60 * SECOND,
+    "supervisor_frozen": 40 * SECOND,
+    "guardian_killed": 60 * SECOND,
+    "guardian_frozen": 60 * SECOND,
+    "machine_frozen": 40 * SECOND,
+    "machine_lost": 60 * SECOND,
+    "machine_replaced": 90 * SECOND,
+    "disk_full": 60 * SECOND,
+    "disk_slow": 60 * SECOND,
+    "clock_jumped": 40 * SECOND,
+    "clock_drifting": 60 * SECOND,
+    "link_silent": 20 * SECOND,
+    "worker_cut_off": 30 * SECOND,
+    "stream_broken": 15 * SECOND,
+    "network_slow": 40 * SECOND,
+    "address_refused": 40 * SECOND,
+    "database_restarted": 60 * SECOND,
+    "database_failed_over": 90 * SECOND,
+    "database_stalled": 40 * SECOND,
+    "database_slow": 40 * SECOND,
+    "commits_slow": 40 * SECOND,
+    "database_full": 90 * SECOND,
+    "database_read_only": 90 * SECOND,
+    "database_refuses": 40 * SECOND,
+    "database_silent": 40 * SECOND,
+    "wire_slow": 40 * SECOND,
+    "answers_lost": 40 * SECOND,
+    "sessions_ended": 40 * SECOND,
+    "node_locks_lost": 60 * SECOND,
+    "hints_disturbed": 40 * SECOND,
+}
+#: In a wild seed faults come so much oftener.
+_WILD = 3
+#: Of every kind at once there are never more than this many under way.
+UNDER_WAY_MAX = 6
+
+
+class SwarmOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that a run is made of; shrinking makes some of it smaller."""
+
+    seed: int
+    temper: Temper
+    partition_count: int
+    node_count: int
+    worker_count: int
+    slot_count: int
+    worker_lease_us: int
+    #: How long faults come and go.
+    safety_us: int
+    #: Mean interval of each kind; kinds that are not here do not come.
+    faults: dict[str, int]
+    #: Longest time for which a fault lasts.
+    fault_us_max: int
+    task_count: int
+    client_count: int
+    #: Mean interval between two acts of a client.
+    act_us: int
+    #: Wall clocks differ by up to this much, and run off by up to this much a million.
+    skew_us_max: int
+    drift_ppm_max: int
+    has_session_locks: bool
+    #: Faults behind this number do not come, for shrinking.
+    fault_count_max: int = 1_000_000
+
+
+def options_of(seed: int) -> SwarmOptions:
+    """The options of a seed, always the same."""
+    rng = Random(f"swarm {seed}")
+    temper: Temper = rng.choices(("calm", "rough", "wild"), weights=(1, 5, 3))[0]
+    worker_lease_us = rng.choices((6 * SECOND, 60 * SECOND), weights=(3, 1))[0]
+    safety_us = rng.randrange(30, 90) * SECOND
+    return SwarmOptions(
+        seed=seed,
+        temper=temper,
+        partition_count=rng.choice((4, 4, 8, 16)),
+        node_count=rng.choices((1, 2, 3, 4), weights=(3, 5, 2, 1))[0],
+        worker_count=rng.choices((1, 2, 3, 4), weights=(4, 5, 2, 1))[0],
+        slot_count=rng.choice((1, 2, 4, 8)),
+        worker_lease_us=worker_lease_us,
+        safety_us=safety_us,
+        faults=_faults(rng, temper),
+        fault_us_max=rng.choice((2, 5, 10, 20, 30)) * SECOND + (worker_lease_us if rng.random() < 0.3 else 0),
+        task_count=rng.randrange(2, 7),
+        client_count=rng.choice((1, 1, 2)),
+        act_us=rng.choice((400 * MILLISECOND, SECOND, 3 * SECOND)),
+        skew_us_max=rng.choice((0, 0, SECOND, 10 * MINUTE)),
+        drift_ppm_max=rng.choice((0, 0, 50, 200)),
+        has_session_locks=rng.random() < 0.7,
+    )
+
+
+def _faults(rng: Random, temper: Temper) -> dict[str, int]:
+    """A random part of all kinds, each oftener or more seldom."""
+    share = {"calm": 0.05, "rough": 0.25, "wild": 0.4}[temper]
+    hurry = _WILD if temper == "wild" else 1
+    chosen = [kind for kind in FAULT_KINDS if rng.random() < share]
+    if not chosen and temper != "calm":
+        chosen = [rng.choice(list(FAULT_KINDS))]
+    return {
+        kind: max(SECOND, int(FAULT_KINDS[kind] * rng.choice((0.3, 0.6, 1.0, 2.0)) / hurry))
+        for kind in chosen
+    }
