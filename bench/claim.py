@@ -123,7 +123,7 @@ def fill(outsider: Outsider, *, is_postgres: bool, finished: int, future: int) -
 
 
 def _drop_keys(outsider: Outsider) -> list[str]:
-    """Secondary indexes, as they are to be added again: made at once they take minutes, row by row an hour."""
+    """Secondary indexes, as they are to be added again: made at once they take minutes, by row an hour."""
     outsider.query(f"SET GLOBAL innodb_buffer_pool_size = {_BUFFER_POOL_BYTES}")
     lines = str(outsider.query("SHOW CREATE TABLE instance")[0][1]).splitlines()
     keys = [line.strip().rstrip(",") for line in lines if re.match(r"\s*(UNIQUE )?KEY ", line)]
