@@ -102,6 +102,8 @@ class Cluster:
     async def settle(self, unfinished: Callable[[], list[Instance]]) -> None:
         """Let go on what was paused or disabled, cancel a part of what there is, end the fires, cancel."""
         client = self.clients[0]
+        for other in self.clients:
+            await other.process.spawn(other.acts_have_ended())
         await client.process.spawn(client.settle())
         self._cancel_some(unfinished())
         await self.sleep(FIRING_US)

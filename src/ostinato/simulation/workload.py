@@ -63,6 +63,7 @@ class Client(ClientHost):
         self._keyed: deque[SubmitRequest] = deque(maxlen=_RECENT_COUNT)
         self._key_count = 0
         self._acting: asyncio.Task[None] | None = None
+        self._acts: dict[asyncio.Task[None], None] = {}
 
     def begin(self, *, act_us: int) -> None:
         """Act from now on, until `end`."""
@@ -79,7 +80,9 @@ class Client(ClientHost):
         while True:
             wait_us = int(self._rng.expovariate(1.0) * act_us)
             await self._clock.sleep_until_us(self._clock.boot_us() + wait_us)
-            self.do(self._act(self._rng.choices(names, weights)[0]))
+            act = self.process.spawn(self._act(self._rng.choices(names, weights)[0]), name="act")
+            self._acts[act] = None
+            act.add_done_callback(self._acts.pop)
 
     async def apply_all(self) -> None:
         """Put every task in force; again until it is."""
@@ -99,6 +102,11 @@ class Client(ClientHost):
                 await self._clock.sleep_until_us(self._clock.boot_us() + SECOND // 5)
             else:
                 return
+
+    async def acts_have_ended(self) -> None:
+        """Wait for what was under way when `end` was called."""
+        if self._acts:
+            await asyncio.wait(list(self._acts))
 
     async def settle(self) -> None:
         """Let everything go on that was paused or disabled, so that it can end."""

@@ -20,10 +20,8 @@ from ostinato.scheduler.held_work import HeldWork
 from ostinato.scheduler.membership_loop import MembershipLoop
 from ostinato.scheduler.node import SchedulerNode
 from ostinato.scheduler.outcome_loop import OutcomeLoop
-from ostinato.scheduler.ownership import Ownership
 from ostinato.scheduler.shared_time import SharedTime
 from ostinato.scheduler.watch_loop import WatchLoop
-from ostinato.scheduler.worker_streams import WorkerStreams
 from ostinato.simulation.mutations.mutation import Mutation
 from ostinato.wire.messages import OutcomesAcknowledged
 
@@ -134,13 +132,6 @@ def _without_end(original: Function) -> Function:
     return lambda *_, **__: None
 
 
-def _believes_from_the_answer(original: Function) -> Function:
-    def believe_from(self: Ownership, sent_us: int) -> None:
-        original(self, self._clock.boot_us())
-
-    return believe_from
-
-
 def _held_for_ever(original: Function) -> Function:
     return lambda self: []
 
@@ -176,16 +167,6 @@ def _untold(original: Function) -> Function:
     return end_badly
 
 
-def _acknowledges_without_belief(original: Function) -> Function:
-    def heartbeat(self: WorkerStreams, session: Any, message: Any) -> None:
-        if not self._ownership.is_believed and self._ownership.is_registered:
-            epochs = dict(self._ownership.memory.epochs)
-            session.acknowledge_heartbeat(message, epochs, nodes=[], demand={}, asks_report=False)
-        original(self, session, message)
-
-    return heartbeat
-
-
 _RETRY, _I3, _I6 = "retry times", "I3", "I6"
 
 SCHEDULER: tuple[Mutation, ...] = (
@@ -201,7 +182,7 @@ SCHEDULER: tuple[Mutation, ...] = (
         meaning="takes a result for that of whichever attempt is running",
         patches=((OutcomeLoop, "_running", _stale_accepted),),
         seed_count=20,
-        first_seed=4,
+        first_seed=5,
         found_by=("I1", _I6),
         kinds=("worker_cut_off", "answers_lost", "database_silent"),
     ),
@@ -231,7 +212,7 @@ SCHEDULER: tuple[Mutation, ...] = (
         meaning="stops deciding about a partition that it gives away, and never gives it away",
         patches=((MembershipLoop, "_release", _not_released),),
         seed_count=10,
-        found_by=("liveness", "acts", "fires"),
+        found_by=("liveness", "acts", "fires", "I9"),
     ),
     Mutation(
         name="no_hint_no_poll",
@@ -266,8 +247,7 @@ SCHEDULER: tuple[Mutation, ...] = (
         name="cancel_unsaid",
         meaning="records a wish to cancel and does not tell the worker",
         patches=((SchedulerNode, "_after_commit", _cancel_unsaid),),
-        seed_count=40,
-        first_seed=20,
+        seed_count=15,
         found_by=("acts",),
     ),
     Mutation(
@@ -275,16 +255,9 @@ SCHEDULER: tuple[Mutation, ...] = (
         meaning="lets retries start after the end of their window",
         patches=((verdict, "window_end_us", _without_end), (ended, "expires_us", _without_end)),
         seed_count=20,
+        first_seed=2,
         found_by=(_I3,),
         kinds=("worker_drained", "worker_killed"),
-    ),
-    Mutation(
-        name="believes_from_the_answer",
-        meaning="counts its belief from the answer to a renewal, not from its sending",
-        patches=((Ownership, "_believe_from", _believes_from_the_answer),),
-        seed_count=200,
-        found_by=("I1", _I6),
-        kinds=("database_silent", "wire_slow", "worker_cut_off", "link_silent"),
     ),
     Mutation(
         name="held_for_ever",
@@ -312,7 +285,7 @@ SCHEDULER: tuple[Mutation, ...] = (
         meaning="makes up only the first of several missed fires",
         patches=((fire, "plan_fires", _fire_forgotten),),
         seed_count=20,
-        first_seed=5,
+        first_seed=8,
         found_by=("fires",),
     ),
     Mutation(
@@ -321,13 +294,5 @@ SCHEDULER: tuple[Mutation, ...] = (
         patches=((ended, "_end_badly", _untold),),
         seed_count=10,
         found_by=("told",),
-    ),
-    Mutation(
-        name="acknowledges_without_belief",
-        meaning="extends workers' leases while it no longer believes in its partitions",
-        patches=((WorkerStreams, "_heartbeat", _acknowledges_without_belief),),
-        seed_count=200,
-        found_by=("I1", _I6),
-        kinds=("database_silent", "database_refuses", "link_silent"),
     ),
 )
