@@ -291,6 +291,17 @@ def test_a_task_that_failed_unheard_is_told_when_the_run_ends() -> None:
     assert [str(context["exception"]) for context in loop.unhandled] == ["a bug"]
 
 
+def test_a_cancelled_timer_at_the_same_instant_holds_nothing_up() -> None:
+    async def story(loop: SimulatedLoop) -> None:
+        called_us: list[int] = []
+        loop.call_at_us(SECOND, lambda: called_us.append(loop.true_us))
+        loop.call_at_us(SECOND, print).cancel()
+        await sleep(loop, 5 * SECOND)
+        assert called_us == [SECOND]
+
+    run(story)
+
+
 def test_cancelled_timers_are_not_kept() -> None:
     async def story(loop: SimulatedLoop) -> None:
         for _ in range(10_000):

@@ -305,14 +305,16 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
 
     def _advance(self) -> None:
         """Jump to the next timer, and make due whatever is due then."""
-        timers, runnable = self._timers, self._runnable
-        now_us = self.true_us
-        # Most often there is one, and nothing else at its instant.
+        timers, now_us, is_due = self._timers, self.true_us, False
         while timers:
-            at_us, _, handle = heappop(timers)
+            at_us = timers[0][0]
+            if is_due and at_us > now_us:
+                return
+            handle = heappop(timers)[2]
             if handle.callback is None:
                 self._cancelled_count -= 1
                 continue
+            is_due = True
             if at_us > now_us:
                 self.true_us = now_us = at_us
             handle.loop = None
@@ -320,10 +322,8 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
             process.ready.append(handle)
             if process.is_waiting:
                 process.is_waiting = False
-                runnable.append(process)
-            if not timers or timers[0][0] > now_us:
-                return
-        if not runnable:
+                self._runnable.append(process)
+        if not is_due:
             raise StuckError(f"nothing will ever happen again after {self.true_us} µs")
 
     def stop(self) -> None:
