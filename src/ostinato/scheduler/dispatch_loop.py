@@ -97,7 +97,7 @@ class DispatchLoop(Loop):
                     session.tell_returned()
 
     async def _run_round(self) -> int | None:
-        partitions = self._ownership.owned()
+        partitions, note_count = self._ownership.owned(), self._held.note_count
         connected = self._sessions.in_rotation()
         sessions = [session for session in connected if not self.is_stale(session)]
         if connected and not sessions:
@@ -123,7 +123,9 @@ class DispatchLoop(Loop):
         self._lookahead_count = self._next_lookahead(found, slots - len(effects.started))
         outcome = await self._committer.commit(effects)
         self._note_holds(effects, found, dropped=outcome.dropped)
-        more_held = self._held.drained(queries, found=found.instances, unplaced=unplaced)
+        more_held = self._held.drained(
+            queries, found=found.instances, unplaced=unplaced, note_count=note_count
+        )
         self._send(effects, found, sessions, dropped=outcome.dropped)
         if more_held and effects.started:
             return self._clock.boot_us()

@@ -22,10 +22,13 @@ class HeldWork:
     """Tasks with held instances, learned at the warm-up and from this node's own commits."""
 
     def __init__(self) -> None:
-        self._waiting: dict[TaskRef, None] = {}
+        #: Each task with the number of its newest note.
+        self._waiting: dict[TaskRef, int] = {}
         self._overlapping: dict[TaskRef, None] = {}
         self._freed: dict[TaskRef, None] = {}
         self._stale: dict[TaskRef, None] = {}
+        #: Notes so far: what a round has found says nothing of those that came after it began.
+        self.note_count = 0
 
     def note(self, ref: TaskRef, cause: Hold) -> None:
         """An instance of the task has been held."""
@@ -33,7 +36,8 @@ class HeldWork:
             self._overlapping[ref] = None
             self._freed[ref] = None
         else:
-            self._waiting[ref] = None
+            self.note_count += 1
+            self._waiting[ref] = self.note_count
 
     def freed(self, ref: TaskRef) -> None:
         """An instance of the task has ended: one that waits for it may start."""
@@ -48,8 +52,7 @@ class HeldWork:
         """Tasks to ask for in this round, in turn."""
         chosen = list(self._waiting)[:TASKS_PER_ROUND]
         for ref in chosen:
-            del self._waiting[ref]
-            self._waiting[ref] = None
+            self._waiting[ref] = self._waiting.pop(ref)
         return chosen
 
     def waiting(self) -> list[TaskRef]:
@@ -67,7 +70,7 @@ class HeldWork:
 
     def workers_changed(self) -> None:
         """A worker has come or gone: what held rows say of workers may not be true any more."""
-        self._stale.update(self._waiting)
+        self._stale.update(dict.fromkeys(self._waiting))
 
     def take_stale(self) -> list[TaskRef]:
         """Tasks whose held rows are to be looked at once, some of them at a time."""
@@ -88,9 +91,13 @@ class HeldWork:
                 for known in (self._waiting, self._overlapping, self._freed, self._stale):
                     known.pop(ref, None)
 
-    def drained(self, queries: list[HeldQuery], *, found: list[Instance], unplaced: set[TaskRef]) -> bool:
+    def drained(
+        self, queries: list[HeldQuery], *, found: list[Instance], unplaced: set[TaskRef], note_count: int
+    ) -> bool:
         """Forget tasks of which the store had fewer held rows than were asked for, all placed now.
 
+        `note_count` is that of the moment when the round took its partitions. A task noted since is kept: its
+        partition may have been warmed up after that and not been asked for, or the round itself has held it.
         True if of some task there may be more of which all that were found have been placed.
         """
         counts = Counter(instance.ref for instance in found if instance.hold is not None)
@@ -99,7 +106,8 @@ class HeldWork:
             if query.ref in unplaced:
                 continue
             if counts[query.ref] < query.limit:
-                self._waiting.pop(query.ref, None)
+                if self._waiting.get(query.ref, 0) <= note_count:
+                    self._waiting.pop(query.ref, None)
             else:
                 more = True
         return more
