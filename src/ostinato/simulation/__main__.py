@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -23,27 +24,36 @@ _COMMAND = "python -m ostinato.simulation"
 def main(arguments: list[str] | None = None) -> int:
     """Exit code 0: no seed failed; 1: some did."""
     parser = argparse.ArgumentParser(prog=_COMMAND, description=__doc__)
-    parser.add_argument("--seeds", default="0:100", help="FIRST:LAST (LAST not included), or one seed")
+    parser.add_argument(
+        "--seeds", type=_range, default="0:100", help="FIRST:LAST (LAST not included), or one seed"
+    )
     parser.add_argument("--jobs", type=int, default=1, help="processes to use")
     parser.add_argument("--minutes", type=float, help="go on with later seeds for so long")
     parser.add_argument("--trace", type=int, metavar="SEED", help="tell one run, event by event")
     parser.add_argument("--shrink", type=int, metavar="SEED", help="make a failing run smaller, and tell it")
     parser.add_argument("--mutation", choices=MUTATIONS, help="run with a deliberate bug until it is found")
     said = parser.parse_args(arguments)
+    _quiet()
     if said.mutation is not None:
         return _find(MUTATIONS[said.mutation])
     if said.trace is not None:
         return _trace(said.trace)
     if said.shrink is not None:
         return _shrink(said.shrink)
-    return _many(_seeds(said.seeds, said.minutes), jobs=said.jobs, minutes=said.minutes)
+    seeds = said.seeds if said.minutes is None else count(said.seeds.start)
+    return _many(seeds, jobs=said.jobs, minutes=said.minutes)
 
 
-def _seeds(text: str, minutes: float | None) -> Iterable[int]:
-    first, _, last = text.partition(":")
-    if minutes is not None:
-        return count(int(first))
-    return range(int(first), int(last) if last else int(first) + 1)
+def _range(text: str) -> range:
+    """Seeds as they are said: one, or the first and the one behind the last."""
+    first, colon, last = text.partition(":")
+    try:
+        seeds = range(int(first), int(last) if colon else int(first) + 1)
+    except ValueError:
+        seeds = range(0)
+    if not seeds or seeds.start < 0:
+        raise argparse.ArgumentTypeError(f"{text!r} names no seed; such as 0:500, or 7")
+    return seeds
 
 
 def _one(seed: int) -> tuple[RunReport, float]:
@@ -65,11 +75,16 @@ def _many(seeds: Iterable[int], *, jobs: int, minutes: float | None) -> int:
     return 1 if totals.failed else 0
 
 
+def _quiet() -> None:
+    """Workers lose their nodes hundreds of times in a run: what counts of that is in the history."""
+    logging.getLogger("ostinato").setLevel(logging.CRITICAL)
+
+
 def _reports(seeds: Iterable[int], *, jobs: int, minutes: float | None) -> Iterator[tuple[RunReport, float]]:
     if jobs == 1 and minutes is None:
         yield from map(_one, seeds)
         return
-    with ProcessPoolExecutor(jobs) as pool:
+    with ProcessPoolExecutor(jobs, initializer=_quiet) as pool:
         if minutes is None:
             yield from pool.map(_one, seeds, chunksize=4)
             return
