@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from ostinato.core.failure.failure import safe_failure
 from ostinato.core.model import Instance, Outcome
-from ostinato.core.partition.effects import Effects
+from ostinato.core.partition.effects import Effects, EndedAttempt, RefusedOutcome
 from ostinato.core.partition.ended import end_attempt, refuse_outcome
 from ostinato.core.partition.running import RunningAttempt
 from ostinato.core.partition.state import running_attempt
@@ -130,13 +130,19 @@ class OutcomeLoop(Loop):
                 refuse_outcome(outcome, row, now_us=now_us, into=effects)
         result = await self._committer.commit(effects)
         if result.rejected:
-            await self._fail_rejected(result.rejected, outcomes, now_us=now_us)
+            ended_ids = {ended.attempt_id for ended in effects.ended}
+            unowned |= ended_ids & await self._fail_rejected(result.rejected, outcomes, now_us=now_us)
         if result.lost_partitions:
-            unowned |= {
-                ended.attempt_id for ended in effects.ended if ended.partition in result.lost_partitions
-            }
-        again = [item for item in group if item[1].instance_id in result.still_running]
-        # Something was asked of the instance while this was decided: decide anew, with what is known now.
+            told: list[EndedAttempt | RefusedOutcome] = [*effects.ended, *effects.refused]
+            unowned |= {row.attempt_id for row in told if row.partition in result.lost_partitions}
+        # Something was asked of the instance while this was decided, or another loop has ended the attempt:
+        # decide anew, with what is known now. Nothing is acknowledged that neither counts nor is told.
+        unmatched = {ended.attempt_id for ended in effects.ended if ended.instance_id in result.unmatched}
+        again = [
+            item
+            for item in group
+            if item[1].instance_id in result.still_running or item[1].attempt_id in unmatched
+        ]
         unowned |= {outcome.attempt_id for _, outcome in again}
         # By then the first report of such an attempt is on record, so another one is refused, visibly (I6).
         later = [item for item in differing if item[1].attempt_id not in unowned]
@@ -150,14 +156,21 @@ class OutcomeLoop(Loop):
             return None
         return attempt
 
-    async def _strangers(self, outcomes: list[Outcome]) -> dict[str, Instance]:
-        """Rows of the instances whose reported attempt is not in memory."""
-        ids = [outcome.instance_id for outcome in outcomes if self._running(outcome) is None]
-        if not ids:
-            return {}
-        rows = await self._store.get_instances(ids)
-        await self._definitions.load(rows.values())
-        return rows
+    async def _strangers(self, outcomes: list[Outcome]) -> dict[str, Instance | None]:
+        """Rows of the instances whose reported attempt is not in memory; None: there is no such instance."""
+        rows: dict[str, Instance | None] = {}
+        while True:
+            # While some are read, memory may lose others with their partitions: none counts as gone unread.
+            ids = [
+                outcome.instance_id
+                for outcome in outcomes
+                if outcome.instance_id not in rows and self._running(outcome) is None
+            ]
+            if not ids:
+                return rows
+            found = await self._store.get_instances(ids)
+            rows.update((instance_id, found.get(instance_id)) for instance_id in ids)
+            await self._definitions.load(row for row in rows.values() if row is not None)
 
     async def _load_tasks(self, outcomes: list[Outcome]) -> None:
         """Have at hand whether the tasks of running attempts still exist and are enabled."""
@@ -174,13 +187,22 @@ class OutcomeLoop(Loop):
             return None
         return running_attempt(row, definition, known_since_boot_us=self._clock.boot_us())
 
-    async def _fail_rejected(self, rejected: dict[str, str], outcomes: list[Outcome], *, now_us: int) -> None:
-        """Results that the database refuses as data become failures with a safe text."""
+    async def _fail_rejected(
+        self, rejected: dict[str, str], outcomes: list[Outcome], *, now_us: int
+    ) -> set[str]:
+        """Results that the database refuses as data become failures with a safe text.
+
+        Returns attempts of which not even that could be recorded: they are another owner's by now.
+        """
         effects = Effects()
+        unrecorded: set[str] = set()
         await self._load_tasks([outcome for outcome in outcomes if outcome.instance_id in rejected])
         for outcome in outcomes:
+            if outcome.instance_id not in rejected:
+                continue
             attempt = self._running(outcome)
-            if outcome.instance_id not in rejected or attempt is None:
+            if attempt is None:
+                unrecorded.add(outcome.attempt_id)
                 continue
             bad = _as_failure(
                 outcome,
@@ -190,7 +212,8 @@ class OutcomeLoop(Loop):
             )
             withdrawn = self._definitions.withdrawn(attempt.ref)
             end_attempt(attempt, bad, now_us=now_us, rng=self._rng, into=effects, withdrawn=withdrawn)
-        await self._committer.commit(effects)
+        lost = (await self._committer.commit(effects)).lost_partitions
+        return unrecorded | {ended.attempt_id for ended in effects.ended if ended.partition in lost}
 
     def _acknowledge(
         self, group: list[tuple[Sender, Outcome]], unowned: set[str], undecided: set[str]
