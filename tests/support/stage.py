@@ -7,6 +7,7 @@ act, opens the gate and has everything judged by the `Witness`. All clocks are b
 from __future__ import annotations
 
 import signal
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -275,7 +276,16 @@ class Round:
             for identity, attempt in attempts.items()
             if attempt not in (numbers if identity in hit else (1,))
         }
-        assert not wrong, f"attempts other than {numbers} of {len(hit)} victims, 1 of others: {wrong}"
+        assert not wrong, (
+            f"attempts other than {numbers} of {len(hit)} victims, 1 of others: {wrong}\n{self._why(wrong)}"
+        )
+
+    def _why(self, identities: Iterable[str]) -> str:
+        """What the history says of instances, each saying once and how often, and the ends of all logs."""
+        events = self.witness.events(identities)
+        sayings = Counter((event.kind, event.code, event.message, event.sentence) for event in events)
+        lines = [f"{count} times {' | '.join(map(str, saying))}" for saying, count in sayings.items()]
+        return "\n".join([*lines, self._services.logs()])
 
     def _seen(self, identities: Sequence[str], attempt: int) -> bool:
         """Whether at least so many attempts of each have begun, by their traces."""

@@ -170,10 +170,14 @@ class GuardianStreams:
         )
 
     def _freed(self, hello: GuardianHello, report: TreeEnded) -> list[RunningAttempt]:
+        # The worker itself may have brought an outcome that is not on record yet.
+        undecided = self._outcomes.undecided()
         return [
             attempt
             for attempt in self._ownership.memory.running.values()
-            if attempt.worker_id == hello.worker_id and _is_ended(attempt, report.heartbeat_sequence)
+            if attempt.worker_id == hello.worker_id
+            and attempt.attempt_id not in undecided
+            and _is_ended(attempt, report.heartbeat_sequence)
         ]
 
 

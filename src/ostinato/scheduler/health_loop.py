@@ -3,8 +3,11 @@
 A worker's lease ends, for the one who waits, a worker lease after its newest heartbeat was *received*; the
 worker itself counts from when it *sent* it and so has stopped before. Of a partition that was taken over,
 nothing is lost before every lease that the former owner gave has ended, and every worker that lives has had
-time to reconnect. A worker that is connected and has not reported what it should have is then made to
-connect anew: its greeting tells.
+time to reconnect. The same holds after a time in which the node did not believe in its partitions, as when
+the database was away: it has let nobody in that came for the first time, such as a worker that has taken over
+the spool of another. An attempt whose outcome is here is not lost, however long that waits for the database. A
+worker that is connected and has not reported what it should have is then made to connect anew: its greeting
+tells.
 
 Time-outs are the workers' to enforce. An attempt that is far beyond its own shows a worker that does not: it
 is told to end it, once per worker lease (C103).
@@ -19,6 +22,7 @@ from ostinato.core.partition.effects import Effects
 from ostinato.core.partition.ended import lose_attempt
 from ostinato.core.partition.running import Loss, RunningAttempt
 from ostinato.scheduler.loop import Loop
+from ostinato.scheduler.outcome_loop import OutcomeLoop
 from ostinato.scheduler.parts import NodeParts
 from ostinato.wire.messages import Cancel
 
@@ -35,7 +39,7 @@ class HealthLoop(Loop):
 
     name = "health"
 
-    def __init__(self, parts: NodeParts) -> None:
+    def __init__(self, parts: NodeParts, *, outcomes: OutcomeLoop) -> None:
         super().__init__(parts.clock, parts.hooks)
         self._config = parts.config
         self._rng = parts.rng
@@ -45,6 +49,7 @@ class HealthLoop(Loop):
         self._definitions = parts.definitions
         self._sessions = parts.sessions
         self._held = parts.held
+        self._outcomes = outcomes
         self._overlaps_checked_us = 0
 
     async def run_once(self) -> int | None:
@@ -84,12 +89,14 @@ class HealthLoop(Loop):
 
     def _ends_us(self, attempt: RunningAttempt) -> int:
         """When the attempt is lost if its worker stays silent."""
+        lease_us = self._config.worker_lease_us
         heard_us = self._sessions.heard_boot_us(attempt.worker_id)
         certain_us = attempt.certain_from_boot_us
+        let_in_us = self._ownership.believed_since_boot_us + lease_us
         if heard_us is None:
-            return certain_us or attempt.known_since_boot_us + self._patience_us
+            return max(certain_us or attempt.known_since_boot_us + self._patience_us, let_in_us)
         # Another node may have heard of it later than this one.
-        return max(heard_us + self._config.worker_lease_us, certain_us)
+        return max(heard_us + lease_us, certain_us, let_in_us)
 
     def _why_lost(self, attempt: RunningAttempt, boot_us: int) -> Loss | None:
         if boot_us < self._ends_us(attempt):
@@ -102,11 +109,13 @@ class HealthLoop(Loop):
         return Loss("WORKER_LOST", f"worker {name} has not been heard of for {silence}; its lease has ended")
 
     def _lost(self, boot_us: int) -> list[tuple[RunningAttempt, Loss]]:
-        return [
+        lost = [
             (attempt, why)
             for attempt in self._ownership.memory.running.values()
             if (why := attempt.lost or self._why_lost(attempt, boot_us)) is not None
         ]
+        undecided = self._outcomes.undecided() if lost else set()
+        return [(attempt, why) for attempt, why in lost if attempt.attempt_id not in undecided]
 
     async def _lose(self, lost: list[tuple[RunningAttempt, Loss]]) -> None:
         effects = Effects()

@@ -44,7 +44,9 @@ class OutcomeLoop(Loop):
         self._definitions = parts.definitions
         self._sessions = parts.sessions
         self._waiting: list[tuple[Sender, Outcome]] = []
-        #: Of partitions that are being warmed up.
+        #: Being decided and committed.
+        self._group: list[tuple[Sender, Outcome]] = []
+        #: Of partitions that are being warmed up, or will be because they are doubted.
         self._early: list[tuple[Sender, Outcome]] = []
 
     def add(self, worker_id: str, outcomes: list[Outcome], *, by_guardian: bool = False) -> None:
@@ -52,6 +54,10 @@ class OutcomeLoop(Loop):
         sender = Sender(worker_id, by_guardian)
         self._waiting.extend((sender, outcome) for outcome in outcomes)
         self.wake()
+
+    def undecided(self) -> set[str]:
+        """Attempt ids of the outcomes that have come and are not on record: these attempts are not lost."""
+        return {outcome.attempt_id for _, outcome in (*self._waiting, *self._group, *self._early)}
 
     def resume(self) -> None:
         """Partitions have been warmed up: decide what came too early for them."""
@@ -69,12 +75,15 @@ class OutcomeLoop(Loop):
         )
         if not group:
             return None
+        self._group = group
         try:
             await self._commit_or_isolate(group)
         except BaseException:
             # Unacknowledged outcomes are kept: the worker repeats them only after a reconnect.
             self._waiting[:0] = group
             raise
+        finally:
+            self._group = []
         return self._clock.boot_us() if self._waiting else None
 
     async def _commit_or_isolate(self, group: list[tuple[Sender, Outcome]]) -> None:
@@ -124,7 +133,7 @@ class OutcomeLoop(Loop):
             elif row is not None and row.partition not in self._ownership.memory.epochs:
                 # Another owner's to record: whoever brought it sends it there, since nobody acknowledges it.
                 unowned.add(outcome.attempt_id)
-                if row.partition in self._ownership.warming:
+                if row.partition in self._ownership.warming or row.partition in self._ownership.doubted:
                     self._early.append(item)
             else:
                 refuse_outcome(outcome, row, now_us=now_us, into=effects)

@@ -74,6 +74,8 @@ class Ownership:
         self.node_id = new_id(clock.wall_us(), rng)
         self._identity = ""
         self._believed_until_us = 0
+        #: Node's monotonic clock since when it has believed without a break.
+        self.believed_since_boot_us = 0
 
     # ── identity and belief ──────────────────────────────────────────────────────────────────────────
 
@@ -170,6 +172,8 @@ class Ownership:
             self._believe_from(asked_us)
 
     def _believe_from(self, sent_us: int) -> None:
+        if not self.is_believed:
+            self.believed_since_boot_us = self._clock.boot_us()
         self._believed_until_us = sent_us + self._config.ownership_lease_us - self._config.ownership_margin_us
 
     # ── partitions ───────────────────────────────────────────────────────────────────────────────────
