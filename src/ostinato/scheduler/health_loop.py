@@ -5,8 +5,8 @@ worker itself counts from when it *sent* it and so has stopped before. Of a part
 nothing is lost before every lease that the former owner gave has ended, and every worker that lives has had
 time to reconnect. The same holds after a time in which the node did not believe in its partitions, as when
 the database was away: it has let nobody in that came for the first time, such as a worker that has taken over
-the spool of another. An attempt whose outcome is here is not lost, however long that waits for the database. A
-worker that is connected and has not reported what it should have is then made to connect anew: its greeting
+the spool of another. An attempt whose outcome is here is not lost, however long that waits for the database.
+A worker that is connected and has not reported what it should have is then made to connect anew: its greeting
 tells.
 
 Time-outs are the workers' to enforce. An attempt that is far beyond its own shows a worker that does not: it
