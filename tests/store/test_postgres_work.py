@@ -107,6 +107,21 @@ async def test_held_work_of_many_tasks_is_found_by_the_order_of_each(store: Post
 # ── cost ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
+async def test_what_is_moved_between_the_two_statements_of_a_look_is_no_work_any_more(
+    store: PostgresStore,
+) -> None:
+    """C129: a cancel that ended a row there was taken for work, which broke a rule and stopped its partition."""
+    waiting, running = make_instance("waiting"), make_instance("running")
+    await store.submit([submission("waiting"), submission("running")])
+    await (await Owner.of(store)).run(running)
+
+    async def read(connection: AsyncConnection) -> list[Instance]:
+        return await work._work(await driver_connection(connection), [waiting.id, running.id])
+
+    found = await store.database.run("reading", read, role="owner")
+    assert [row.id for row in found] == [waiting.id]
+
+
 async def _explain(store: PostgresStore, query: str, *arguments: object, runs: bool = True) -> dict[str, Any]:
     """The plan that an owner's transaction has, and what it read if it `runs`."""
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from ostinato.core.definition import TaskRef
 from ostinato.core.model import Instance
-from ostinato.core.states import Hold
+from ostinato.core.states import WAITING_STATES, Hold
 from ostinato.store.batches import FoundWork, HeldQuery
 from ostinato.store.postgres.statements import statement
 from ostinato.store.rules import AGEING_US_PER_PRIORITY
@@ -64,9 +64,8 @@ async def find_work(
     due, next_due_us = await _due(driver, sorted(partitions), now_us=now_us, count=limit + 1, floors=floors)
     chosen = dict.fromkeys(row.id for row in due[:limit])
     chosen |= dict.fromkeys(await _held(driver, held, partitions=partitions, now_us=now_us))
-    return FoundWork(
-        instances=await _work(driver, list(chosen)), more=len(due) > limit, next_due_us=next_due_us
-    )
+    instances = [row for row in await _work(driver, list(chosen)) if row.due_us <= now_us]
+    return FoundWork(instances, more=len(due) > limit, next_due_us=next_due_us)
 
 
 async def _due(
@@ -130,14 +129,19 @@ async def _held(
 
 
 async def _work(driver: DriverConnection, ids: Sequence[str]) -> list[Instance]:
+    """Of these, those that still wait: what somebody has moved between the statements is no work any more."""
     if not ids:
         return []
-    return [work_instance(row) for row in await driver.fetch(_INSTANCES, ids)]
+    instances = [work_instance(row) for row in await driver.fetch(_INSTANCES, ids)]
+    return [row for row in instances if row.state in WAITING_STATES]
 
 
 async def find_overlap_ready(driver: DriverConnection, refs: Sequence[TaskRef]) -> list[Instance]:
     names = _names(dict.fromkeys(refs))
-    return await _work(driver, [row[0] for row in await driver.fetch(statement("overlap_ready"), *names)])
+    instances = await _work(
+        driver, [row[0] for row in await driver.fetch(statement("overlap_ready"), *names)]
+    )
+    return [row for row in instances if row.hold is Hold.OVERLAP]
 
 
 async def held_tasks(driver: DriverConnection, partitions: Sequence[int]) -> list[tuple[TaskRef, Hold]]:
