@@ -110,7 +110,7 @@ async def test_held_work_of_many_tasks_is_found_by_the_order_of_each(store: Post
 async def test_what_is_moved_between_the_two_statements_of_a_look_is_no_work_any_more(
     store: PostgresStore,
 ) -> None:
-    """C129: a cancel that ended a row there was taken for work, which broke a rule and stopped its partition."""
+    """C129: a row that a cancel had ended there was assigned: a broken rule, which stopped its partition."""
     waiting, running = make_instance("waiting"), make_instance("running")
     await store.submit([submission("waiting"), submission("running")])
     await (await Owner.of(store)).run(running)
