@@ -7,10 +7,8 @@ from typing import Any
 
 from ostinato.simulation.guardian import GuardianProgram
 from ostinato.simulation.mutations.mutation import Mutation
-from ostinato.simulation.spool_disk import SimulatedSpoolDisk
 from ostinato.worker.attempts import Attempts
 from ostinato.worker.lease_guard import LeaseGuard
-from ostinato.worker.spool_file import Contents
 from ostinato.worker.task_run import AttemptRun
 
 Function = Callable[..., Any]
@@ -34,14 +32,6 @@ def _no_last_look(original: Function) -> Function:
         return None
 
     return begin
-
-
-def _spool_forgotten(original: Function) -> Function:
-    async def read(self: SimulatedSpoolDisk, worker_id: str) -> Contents:
-        await original(self, worker_id)
-        return Contents([], "")
-
-    return read
 
 
 def _leases_from_receipt(original: Function) -> Function:
@@ -91,15 +81,6 @@ WORKER: tuple[Mutation, ...] = (
         first_seed=5,
         found_by=("I1",),
         kinds=("network_slow", "supervisor_frozen", "machine_frozen"),
-    ),
-    Mutation(
-        name="spool_dropped",
-        meaning="forgets the results that a former worker of the machine has left on its disk",
-        patches=((SimulatedSpoolDisk, "read", _spool_forgotten),),
-        seed_count=30,
-        first_seed=13,
-        found_by=("I6",),
-        kinds=("worker_killed", "database_stalled"),
     ),
     Mutation(
         name="lease_too_long",
