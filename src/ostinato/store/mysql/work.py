@@ -8,16 +8,16 @@ from ostinato.core.definition import TaskRef
 from ostinato.core.model import Instance
 from ostinato.core.states import WAITING_STATES, Hold, State
 from ostinato.store.batches import FoundWork, HeldQuery
-from ostinato.store.mysql.literals import chunks, listed, literal, statement
+from ostinato.store.mysql.literals import Item, chunks, listed, literal, statement
 from ostinato.store.mysql.queue import find_due
-from ostinato.store.mysql.session import Columns, Driver, fetch
+from ostinato.store.mysql.session import Columns, Driver, fetch, read_rows
 from ostinato.store.rules import AGEING_US_PER_PRIORITY
 from ostinato.store.server.queue_floors import QueueFloors
 from ostinato.store.server.rows import BRIEF, WHOLE, WORK, brief_instance, whole_instance, work_instance
 
 _PRIORITIES = range(10)
-#: Tasks that one statement asks about: each is a branch of its own, with the table opened once or twice.
-_REFS_MAX = 50
+#: Branches of one statement: each has the table opened once or twice.
+_BRANCHES_MAX = 50
 
 
 async def find_work(
@@ -32,33 +32,51 @@ async def find_work(
     """As the protocol says; the rows are read last, so that only those that are given are read."""
     queue = await find_due(driver, partitions, now_us=now_us, limit=limit + 1, floors=floors)
     chosen = dict.fromkeys(due.id for due in queue.due[:limit])
-    for query in held:
-        chosen.update(dict.fromkeys(await _held(driver, query, partitions=partitions, now_us=now_us)))
+    chosen.update(dict.fromkeys(await _held(driver, held, partitions=partitions, now_us=now_us)))
     instances = await _read(driver, list(chosen), columns=WORK, build=work_instance)
     # What somebody has moved between the statements is no work any more.
     instances = [row for row in instances if row.state in WAITING_STATES and row.due_us <= now_us]
     return FoundWork(instances, more=len(queue.due) > limit, next_due_us=queue.next_due_us)
 
 
-async def _held(driver: Driver, query: HeldQuery, *, partitions: Sequence[int], now_us: int) -> list[str]:
-    branches = [
-        statement("held_rows").format(
-            hold=literal(hold.value),
-            namespace=literal(query.ref.namespace),
-            task=literal(query.ref.name),
-            priority=priority,
-            now_us=now_us,
-            partitions=listed(sorted(partitions)),
-            limit=query.limit,
-        )
+async def _held(
+    driver: Driver, queries: Sequence[HeldQuery], *, partitions: Sequence[int], now_us: int
+) -> list[str]:
+    """Of each query the first rows by age, up to its limit; two statements for all but very many tasks."""
+    if not queries or not partitions:
+        return []
+    wanted = [
+        (number, query.ref.namespace, query.ref.name, hold.value, priority)
+        for number, query in enumerate(queries)
         for hold in sorted(set(query.holds))
         for priority in _PRIORITIES
     ]
-    if not branches or not partitions:
-        return []
-    rows = await fetch(driver, " UNION ALL ".join(branches))
-    ranked = sorted((row[1] - row[0] * AGEING_US_PER_PRIORITY, row[2]) for row in rows)
-    return [identifier for _, identifier in ranked[: query.limit]]
+    groups = await read_rows(driver, "held_groups", rows=wanted)
+    branches = [
+        statement("held_rows").format(
+            query=number,
+            hold=literal(hold),
+            namespace=literal(queries[number].ref.namespace),
+            task=literal(queries[number].ref.name),
+            priority=priority,
+            first_us=first_us,
+            now_us=now_us,
+            partitions=listed(sorted(partitions)),
+            limit=queries[number].limit,
+        )
+        for number, hold, priority, first_us in groups
+        if first_us <= now_us
+    ]
+    ranked: dict[int, list[tuple[int, str]]] = {}
+    for part in _parts(branches):
+        for number, priority, due_us, identifier in await fetch(driver, " UNION ALL ".join(part)):
+            rank_us = due_us - priority * AGEING_US_PER_PRIORITY
+            ranked.setdefault(number, []).append((rank_us, identifier))
+    return [
+        identifier
+        for number, rows in sorted(ranked.items())
+        for _, identifier in sorted(rows)[: queries[number].limit]
+    ]
 
 
 async def find_overlap_ready(driver: Driver, refs: Sequence[TaskRef]) -> list[Instance]:
@@ -147,6 +165,6 @@ async def _read(
     return [found[identifier] for identifier in ids if identifier in found]
 
 
-def _parts(refs: Sequence[TaskRef]) -> Iterator[Sequence[TaskRef]]:
-    for start in range(0, len(refs), _REFS_MAX):
-        yield refs[start : start + _REFS_MAX]
+def _parts(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
+    for start in range(0, len(items), _BRANCHES_MAX):
+        yield items[start : start + _BRANCHES_MAX]
