@@ -32,7 +32,7 @@ from ostinato.store.column_types import Bytes, Id, LongerWord, LongText, Name, W
 metadata = MetaData()
 
 #: What each state says of its row, in the order in which rows are met.
-STATE_CHECK = """CASE state
+STATE_CHECK = """(CASE state
 WHEN 'pending' THEN finished_us IS NULL AND result IS NULL
 WHEN 'running' THEN finished_us IS NULL AND result IS NULL AND hold IS NULL AND attempt >= 1
   AND attempt_id <> '' AND assigned_us IS NOT NULL
@@ -42,7 +42,7 @@ WHEN 'failed' THEN finished_us IS NOT NULL AND result IS NULL AND hold IS NULL
 WHEN 'skipped' THEN finished_us IS NOT NULL AND result IS NULL AND hold IS NULL
 WHEN 'cancelled' THEN finished_us IS NOT NULL AND result IS NULL AND hold IS NULL
 WHEN 'blocked' THEN finished_us IS NULL AND result IS NULL AND hold IS NULL AND attempt = 0
-ELSE 1 = 0 END"""
+ELSE 1 = 0 END) IS TRUE"""
 
 #: A row that a worker could be given; written with OR, since SQLite builds a table for every IN.
 WAITING = "(state = 'pending' OR state = 'retry_waiting')"

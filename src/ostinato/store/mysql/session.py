@@ -21,7 +21,12 @@ MARIADB_MIN = (10, 6)
 MYSQL_MIN = (8, 0, 19)
 #: How the attributes that hold what is known of a connection are called; it lives as long as the connection.
 _FACTS = "ostinato_session"
-_SQL_MODE = "STRICT_ALL_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION,ONLY_FULL_GROUP_BY"
+#: The modes of dates, of which nothing here has any, belong to the strict one: MySQL warns at every
+#: connection that sets one without the others.
+_SQL_MODE = (
+    "STRICT_ALL_TABLES,NO_ZERO_IN_DATE,NO_ZERO_DATE,ERROR_FOR_DIVISION_BY_ZERO,"
+    "NO_ENGINE_SUBSTITUTION,ONLY_FULL_GROUP_BY"
+)
 _VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 
 

@@ -201,5 +201,6 @@ def behind(
 def code_of(connection: AsyncConnection, failure: ColumnElement[Any]) -> ColumnElement[str]:
     """``code`` in the JSON of a failure."""
     if is_mysql(connection):
-        return func.json_value(failure, literal_column("'$.code'"))
+        # Not JSON_VALUE, which MySQL has since 8.0.21.
+        return func.json_unquote(func.json_extract(failure, literal_column("'$.code'")))
     return func.json_extract_path_text(failure.cast(postgresql.JSON), literal_column("'code'"))

@@ -100,5 +100,7 @@ async def _free(
         wanted = rows_of(connection, key, rows=seen)
         is_wanted = and_(*(column == wanted.c[column.name] for column in key))
         locking = looked_up(select(*key).select_from(wanted.join(table, is_wanted)), table).where(condition)
-        free += [tuple(row) for row in await connection.execute(locking.with_for_update(skip_locked=True))]
+        # Named, since MySQL takes the table of keys for one more to be locked, and refuses that.
+        locking = locking.with_for_update(of=table, skip_locked=True)
+        free += [tuple(row) for row in await connection.execute(locking)]
     return free

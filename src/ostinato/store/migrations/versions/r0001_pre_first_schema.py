@@ -15,7 +15,7 @@ down_revision = None
 branch_labels = None
 depends_on = None
 
-_STATE_CHECK = """CASE state
+_STATE_CHECK = """(CASE state
 WHEN 'pending' THEN finished_us IS NULL AND result IS NULL
 WHEN 'running' THEN finished_us IS NULL AND result IS NULL AND hold IS NULL AND attempt >= 1
   AND attempt_id <> '' AND assigned_us IS NOT NULL
@@ -25,7 +25,7 @@ WHEN 'failed' THEN finished_us IS NOT NULL AND result IS NULL AND hold IS NULL
 WHEN 'skipped' THEN finished_us IS NOT NULL AND result IS NULL AND hold IS NULL
 WHEN 'cancelled' THEN finished_us IS NOT NULL AND result IS NULL AND hold IS NULL
 WHEN 'blocked' THEN finished_us IS NULL AND result IS NULL AND hold IS NULL AND attempt = 0
-ELSE 1 = 0 END"""
+ELSE 1 = 0 END) IS TRUE"""
 
 _WAITING = "(state = 'pending' OR state = 'retry_waiting')"
 #: What MySQL and MariaDB have instead of partial indexes.
