@@ -33,6 +33,7 @@ class TriggerLoop(Loop):
         self._ownership = parts.ownership
         self._committer = parts.committer
         self._definitions = parts.definitions
+        self._held = parts.held
 
     async def run_once(self) -> int | None:
         """Fire what is due, then switch a few changed definitions: many of those delay no fire for long."""
@@ -73,6 +74,9 @@ class TriggerLoop(Loop):
             if not _overdue(change) or _version_of(change) in fired:
                 self._switch(change, into=effects)
         outcome = await self._committer.commit(effects)
+        for switch in effects.batch.switches:
+            # Other labels have other workers.
+            self._held.stale(TaskRef(switch.namespace, switch.task))
         # What cannot be stored stays as it is: it must not keep the loop busy.
         return bool(overdue) or len(effects.batch.switches) > len(outcome.rejected)
 
