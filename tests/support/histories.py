@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from ostinato.control.submit import KEY_LIFETIME_US
 from ostinato.core.changes import Proof, TriggerRow
 from ostinato.core.definition import PythonSpec, TaskDefinition, TaskRef, TaskRow
 from ostinato.core.failure.failure import Failure, safe_failure
@@ -45,6 +46,9 @@ class Story:
     ownership_lease_us = 3 * SECOND
     worker_lease_us = 6 * SECOND
     time_tolerance_us = SECOND // 10
+    key_lifetime_us = KEY_LIFETIME_US
+    #: How far off the database's clock was a moment ago, both ways.
+    left_us = 0
 
     def __init__(
         self, *checkers: type[Checker], policy: RetryPolicy = POLICY, misfire: str = "fire_all"
@@ -72,6 +76,10 @@ class Story:
 
     def shared_us(self, at_us: int | None = None) -> int:
         return START_US + (self.at_us if at_us is None else at_us)
+
+    def believed_us(self, at_us: int) -> tuple[int, int]:
+        now_us = self.shared_us(at_us)
+        return now_us - self.left_us, now_us + self.left_us
 
     def definition(self, ref: TaskRef, version: int) -> TaskDefinition | None:
         return self.task if (ref, version) == (REF, 1) else None

@@ -47,6 +47,7 @@ class Cluster:
             rng=loop.random_for("database"),
             partition_count=options.partition_count,
             has_session_locks=options.has_session_locks,
+            key_lifetime_us=options.key_lifetime_us,
         )
         self.network = Network(loop, self.history, rng=loop.random_for("network"))
         config = NodeConfig(worker_lease_us=options.worker_lease_us)
@@ -75,6 +76,15 @@ class Cluster:
 
     def shared_us(self, at_us: int) -> int:
         return self.server.clock.wall_us() - (self.loop.true_us - at_us)
+
+    def believed_us(self, at_us: int) -> tuple[int, int]:
+        passed_us = self.loop.true_us - at_us
+        earliest_us, latest_us = self.server.clock.believed_us()
+        return earliest_us - passed_us, latest_us - passed_us
+
+    @property
+    def key_lifetime_us(self) -> int:
+        return self.options.key_lifetime_us
 
     def definition(self, ref: TaskRef, version: int) -> TaskDefinition | None:
         return self.server.tables.definitions.get((ref, version))

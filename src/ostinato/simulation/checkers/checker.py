@@ -41,6 +41,18 @@ class Known(Protocol):
         """The database's time at a true time that is hardly past."""
         ...
 
+    def believed_us(self, at_us: int) -> tuple[int, int]:
+        """Between which times a node may lawfully be at a true time that is hardly past.
+
+        Both are the database's time, but for a clock that has just jumped: nodes hear of that as they ask.
+        """
+        ...
+
+    @property
+    def key_lifetime_us(self) -> int:
+        """How long an idempotency key lives from the creation of its instance."""
+        ...
+
     def definition(self, ref: TaskRef, version: int) -> TaskDefinition | None:
         """A version of a task as it was committed."""
         ...

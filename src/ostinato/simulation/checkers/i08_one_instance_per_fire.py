@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ostinato.control.submit import KEY_LIFETIME_US
 from ostinato.core.model import Instance
 from ostinato.simulation.checkers.checker import Checker, Known, Report, Transaction
 from ostinato.simulation.history import Event, SubmissionAnswered
@@ -27,6 +26,8 @@ class OneInstancePerFire(Checker):
         #: By task (namespace, name), then by key.
         self._keys: dict[tuple[str, str], dict[str, _Key]] = {}
         self._key_of: dict[str, str] = {}
+        #: When the key of each instance has ended.
+        self._ends_us: dict[str, int] = {}
 
     def on(self, event: Event) -> None:
         match event:
@@ -46,6 +47,22 @@ class OneInstancePerFire(Checker):
                         f"the submission with key {event.key} was answered with an instance of "
                         f"key {self._key_of.get(event.instance_id)}",
                     )
+                self._check_age(event)
+
+    def _check_age(self, event: SubmissionAnswered) -> None:
+        """Once a key has ended, whoever uses it gets an instance of its own."""
+        ends_us = self._ends_us.get(event.instance_id)
+        if ends_us is None or event.asked_us is None or event.instance_id == event.chosen_id:
+            # A chosen id that is repeated is the same submission, however old.
+            return
+        asked_us, _ = self.known.believed_us(event.asked_us)
+        if asked_us - self.known.time_tolerance_us > ends_us:
+            self.violate(
+                event.at_us,
+                event.instance_id,
+                f"the submission with key {event.key} was answered with it "
+                f"{asked_us - ends_us} us after that key had ended",
+            )
 
     def _take(self, at_us: int, instance: Instance) -> None:
         if instance.fire_us is not None:
@@ -67,5 +84,6 @@ class OneInstancePerFire(Checker):
                     instance.id,
                     f"key {instance.key} of {instance.task} is live and belongs to {live.instance_id}",
                 )
-            keys[instance.key] = _Key(instance.id, instance.created_us + KEY_LIFETIME_US)
+            keys[instance.key] = _Key(instance.id, instance.created_us + self.known.key_lifetime_us)
             self._key_of[instance.id] = instance.key
+            self._ends_us[instance.id] = instance.created_us + self.known.key_lifetime_us

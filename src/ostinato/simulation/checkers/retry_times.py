@@ -53,7 +53,8 @@ class RetryTimes(Checker):
                 f"at least {low_us} us from the end of attempt {before.attempt}",
             )
         asked_us = told.failure.retry_at_us if told.failure is not None else None
-        latest_us = max(self.known.shared_us(at_us) + tolerance_us, asked_us or 0) + high_us
+        _, now_us = self.known.believed_us(at_us)
+        latest_us = max(now_us + tolerance_us, asked_us or 0) + high_us
         if after.due_us > latest_us:
             self.violate(
                 at_us,
