@@ -273,6 +273,12 @@ class DispatchLoop(Loop):
         decided: set[TaskRef] = set()
         for instance in found.instances:
             ref = instance.ref
+            if instance.due_us > now_us:
+                # Held by a clock that has been put back since: its task is asked for until it is due (I4).
+                unplaced.add(ref)
+                if instance.hold is Hold.OVERLAP:
+                    self._held.freed(ref)
+                continue
             if (
                 ref in decided
                 and self._replaces(ref)

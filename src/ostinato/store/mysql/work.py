@@ -33,21 +33,22 @@ async def find_work(
     queue = await find_due(driver, partitions, now_us=now_us, limit=limit + 1, floors=floors)
     chosen = dict.fromkeys(due.id for due in queue.due[:limit])
     for query in held:
-        chosen.update(dict.fromkeys(await _held(driver, query, partitions=partitions, now_us=now_us)))
+        chosen.update(dict.fromkeys(await _held(driver, query, partitions=partitions)))
     instances = await _read(driver, list(chosen), columns=WORK, build=work_instance)
     # What somebody has moved between the statements is no work any more.
-    instances = [row for row in instances if row.state in WAITING_STATES and row.due_us <= now_us]
+    instances = [
+        row for row in instances if row.state in WAITING_STATES and (row.hold or row.due_us <= now_us)
+    ]
     return FoundWork(instances, more=len(queue.due) > limit, next_due_us=queue.next_due_us)
 
 
-async def _held(driver: Driver, query: HeldQuery, *, partitions: Sequence[int], now_us: int) -> list[str]:
+async def _held(driver: Driver, query: HeldQuery, *, partitions: Sequence[int]) -> list[str]:
     branches = [
         statement("held_rows").format(
             hold=literal(hold.value),
             namespace=literal(query.ref.namespace),
             task=literal(query.ref.name),
             priority=priority,
-            now_us=now_us,
             partitions=listed(sorted(partitions)),
             limit=query.limit,
         )
