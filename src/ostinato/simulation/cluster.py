@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 
 from ostinato.clock import Clock
+from ostinato.core.changes import Proof
 from ostinato.core.definition import TaskDefinition, TaskRef
 from ostinato.core.instants import HOUR, MILLISECOND, SECOND
 from ostinato.core.model import Instance
@@ -40,7 +41,13 @@ class Cluster:
         self.loop = loop
         self.options = options
         self.history = History(lambda: loop.true_us)
-        self.profiles = profiles_of(options.seed, count=options.task_count, start_us=START_US)
+        self._labels = {f"w{number}": _labels_of(number) for number in range(1, options.worker_count + 1)}
+        self.profiles = profiles_of(
+            options.seed,
+            count=options.task_count,
+            start_us=START_US,
+            labels=list(self._labels.values()),
+        )
         self.server = DatabaseServer(
             loop,
             self.history,
@@ -56,7 +63,7 @@ class Cluster:
         self.time_tolerance_us = TIME_TOLERANCE_US
         self._chance = loop.random_for("cluster")
         self.nodes = [self._node(f"n{number}", config) for number in range(1, options.node_count + 1)]
-        self.workers = [self._worker(f"w{number}") for number in range(1, options.worker_count + 1)]
+        self.workers = [self._worker(name) for name in self._labels]
         self.clients = [self._client(f"c{number}") for number in range(1, options.client_count + 1)]
 
     @property
@@ -81,6 +88,24 @@ class Cluster:
         passed_us = self.loop.true_us - at_us
         earliest_us, latest_us = self.server.clock.believed_us()
         return earliest_us - passed_us, latest_us - passed_us
+
+    @property
+    def has_session_locks(self) -> bool:
+        return self.options.has_session_locks
+
+    def believed(self) -> Iterator[Proof]:
+        for host in self.nodes:
+            ownership = host.node.parts.ownership if host.is_running and host.node is not None else None
+            if ownership is not None and ownership.is_believed:
+                for partition, epoch in ownership.memory.epochs.items():
+                    yield Proof(partition, ownership.node_id, epoch)
+
+    @property
+    def slot_count(self) -> int:
+        return self.options.slot_count
+
+    def labels_of(self, worker_name: str) -> Mapping[str, str]:
+        return self._labels.get(worker_name, {})
 
     @property
     def key_lifetime_us(self) -> int:
@@ -156,6 +181,7 @@ class Cluster:
             functions=functions,
             scheduler=",".join(node.address for node in self.nodes),
             capacity={"process": self.options.slot_count, "async": self.options.slot_count},
+            labels=self._labels[name],
         )
 
     def _client(self, name: str) -> Client:
@@ -175,3 +201,8 @@ class Cluster:
             drift_ppm=self._chance.randint(-drift_ppm, drift_ppm),
         )
         return Machine(self.loop, name, clock=clock)
+
+
+def _labels_of(number: int) -> dict[str, str]:
+    """Of a worker by its number: two kinds of them, of which the first is always there."""
+    return {"zone": "a" if number % 2 else "b"}

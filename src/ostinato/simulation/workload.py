@@ -220,7 +220,10 @@ class Client(ClientHost):
     def _edited(self, definition: TaskDefinition) -> TaskDefinition:
         """The same task with something else in it."""
         rng = self._rng
-        retry = msgspec.structs.replace(definition.retry, max_retry=rng.randrange(5))
+        rules = definition.retry.rules
+        # No rule may allow more than the policy.
+        least_count = max((rule.max_retry or 0 for rule in rules), default=0)
+        retry = msgspec.structs.replace(definition.retry, max_retry=max(rng.randrange(5), least_count))
         if rng.random() < 0.5:
             return msgspec.structs.replace(definition, retry=retry, priority=rng.randrange(10))
         triggers = tuple(rng.sample(definition.triggers, rng.randrange(len(definition.triggers) + 1)))

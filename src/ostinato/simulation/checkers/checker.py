@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import ClassVar, Protocol
 
 import msgspec
 
+from ostinato.core.changes import Proof
 from ostinato.core.definition import TaskDefinition, TaskRef
 from ostinato.core.model import HistoryRow, Instance
 from ostinato.simulation.history import (
@@ -46,6 +47,24 @@ class Known(Protocol):
 
         Both are the database's time, but for a clock that has just jumped: nodes hear of that as they ask.
         """
+        ...
+
+    @property
+    def has_session_locks(self) -> bool:
+        """Whether a node may be found gone by its lock, and not by its counter alone."""
+        ...
+
+    def believed(self) -> Iterable[Proof]:
+        """What each node that lives decides about at this moment, by its own belief."""
+        ...
+
+    @property
+    def slot_count(self) -> int:
+        """Slots of each pool of a worker."""
+        ...
+
+    def labels_of(self, worker_name: str) -> Mapping[str, str]:
+        """What a worker carries; nothing where it is not known."""
         ...
 
     @property

@@ -80,16 +80,22 @@ class Fires(Checker):
                 self._told_late.add(trigger.id)
                 late = format_instant(trigger.next_us)
                 self.violate(at_us, f"{trigger.ref}", f"its trigger {trigger.id} has not fired since {late}")
-            first_us = next_fire(
-                trigger.spec,
-                now_us + AHEAD_US,
-                created_us=min(trigger.created_us, now_us),
-                spread_key=str(trigger.ref),
-            )
-            if first_us is not None and trigger.next_us > first_us and trigger.id not in self._told_late:
-                self._told_late.add(trigger.id)
-                ahead = format_instant(trigger.next_us)
-                self.violate(at_us, f"{trigger.ref}", f"its trigger {trigger.id} fires not before {ahead}")
+            self._check_ahead(at_us, trigger)
+
+    def _check_ahead(self, at_us: int, trigger: TriggerRow) -> None:
+        now_us = self.known.shared_us(at_us)
+        first_us = next_fire(
+            trigger.spec,
+            now_us + AHEAD_US,
+            created_us=min(trigger.created_us, now_us),
+            spread_key=str(trigger.ref),
+        )
+        if first_us is None or trigger.next_us is None or trigger.next_us <= first_us:
+            return
+        if trigger.id not in self._told_late:
+            self._told_late.add(trigger.id)
+            ahead = format_instant(trigger.next_us)
+            self.violate(at_us, f"{trigger.ref}", f"its trigger {trigger.id} fires not before {ahead}")
 
     def _take_tasks(self, event: Transaction) -> set[TaskRef]:
         """Tasks of which a flag or a version has changed, or that are gone."""
