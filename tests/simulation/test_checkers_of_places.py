@@ -12,7 +12,7 @@ import pytest
 from support.histories import POLICY, Story
 
 from ostinato.core.changes import Proof
-from ostinato.core.failure.failure import safe_failure
+from ostinato.core.failure.failure import Failure, safe_failure
 from ostinato.core.instants import DAY, SECOND
 from ostinato.core.retry.counters import Counters
 from ostinato.core.retry.policy import RetryPolicy, RetryRule
@@ -284,7 +284,7 @@ _LOST = safe_failure("WORKER_LOST", "gone")
 def test_a_retry_is_judged_by_the_rule_that_matches_its_failure(
     *,
     policy: RetryPolicy,
-    failure: object,
+    failure: Failure,
     failures: int,
     state: State,
     wait_us: int,
@@ -299,9 +299,9 @@ def test_a_retry_is_judged_by_the_rule_that_matches_its_failure(
     story.fail(
         wait_us=wait_us,
         state=state,
-        failure=failure,  # type: ignore[arg-type]  # one of the four above
-        code=failure.code,  # type: ignore[attr-defined]
-        category=failure.category,  # type: ignore[attr-defined]
+        failure=failure,
+        code=failure.code,
+        category=failure.category,
         counters=counters,
     )
     assert (story.verdict() == []) is is_lawful

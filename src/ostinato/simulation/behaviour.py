@@ -15,6 +15,7 @@ from ostinato.core.definition import PythonSpec, TaskDefinition
 from ostinato.core.failure.signals import RetryLater, TaskError
 from ostinato.core.instants import MILLISECOND, MINUTE, SECOND
 from ostinato.core.retry.policy import RetryPolicy, RetryRule, validate_policy
+from ostinato.core.retry.policy_model import Jitter
 from ostinato.core.schedule.trigger import CronTrigger, DateTrigger, IntervalTrigger, Trigger
 from ostinato.sdk.context import Context
 from ostinato.simulation.executions import work_for
@@ -115,7 +116,7 @@ def _rule(policy: RetryPolicy, rng: Random, match: tuple[str, ...]) -> RetryRule
     if rng.random() < 0.4:
         delays_us = tuple(rng.randrange(6) * SECOND for _ in range(rng.randrange(1, 4)))
         # Decorrelated draws from the interval, which a list of delays does not have.
-        jitter = "none" if policy.jitter == "decorrelated" else None
+        jitter: Jitter | None = "none" if policy.jitter == "decorrelated" else None
         return RetryRule(match, backoff="delays", delays_us=delays_us, jitter=jitter, max_retry=max_retry)
     return RetryRule(
         match,
