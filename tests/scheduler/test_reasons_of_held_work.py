@@ -112,7 +112,7 @@ def test_an_owner_that_died_after_a_pause_leaves_no_false_reason_to_its_heir() -
         await fleet.until(lambda: _is_held_as(fleet, identity, Hold.NO_WORKER))
         owner = fleet.owner((await fleet.instance(identity)).partition)
         # It commits the flag, and dies before it looks at the rows.
-        owner.node.parts.held.take_stale = list  # type: ignore[method-assign]
+        owner.node.parts.held.take_stale = list  # type: ignore[method-assign]  # it finds nothing more
         assert await fleet.ask("pause", task="t") == "OK"
         await fleet.end(owner.address, how="kill")
         await fleet.until(lambda: _says(fleet, identity, said=PAUSED), within_us=20 * SECOND)

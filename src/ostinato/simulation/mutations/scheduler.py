@@ -332,6 +332,7 @@ SCHEDULER: tuple[Mutation, ...] = (
         meaning="counts its belief from the answer to a renewal, not from its sending",
         patches=((Ownership, "_believe_from", _believes_from_now),),
         seed_count=20,
+        first_seed=8,
         found_by=("belief",),
         kinds=("wire_slow",),
         fault_us_max=MINUTE,
