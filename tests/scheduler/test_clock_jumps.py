@@ -16,7 +16,8 @@ from ostinato.core.retry.policy import RetryPolicy
 from ostinato.core.schedule.trigger import CronTrigger, IntervalTrigger
 from ostinato.core.states import State
 from ostinato.observe.records import ClockJumped, ClockTrusted, NodeRejoined, PartitionsLost
-from ostinato.testing.virtual_clock import START_US, run_virtual
+from ostinato.scheduler.shared_time import SharedTime
+from ostinato.testing.virtual_clock import START_US, VirtualClock, run_virtual
 
 TEN_YEARS_US = 3_652 * DAY
 #: From the start of virtual time to 2200-01-01.
@@ -144,6 +145,65 @@ def test_c165_a_clock_that_stays_years_ahead_is_believed_and_makes_up_one_instan
         # Whoever asks for all fires gets the newest, up to the bound.
         assert len(await fired(fleet, "made-up")) <= 3 + 1 + 100
         await fleet.close()
+
+    run_virtual(story())
+
+
+def test_c165_a_task_that_is_applied_while_the_database_is_years_ahead_fires_once_the_clock_is_right() -> (
+    None
+):
+    """An edit bears the time at which it was made, and its first fire must not be as far away as that."""
+
+    async def story() -> None:
+        fleet = Fleet()
+        await fleet.open("a", python_task("t"))
+        database = JumpingDatabase(fleet)
+        await fleet.sleep(10 * SECOND)
+        database.skew_us = TEN_YEARS_US
+        every = (CronTrigger(cron="* * * * *"), IntervalTrigger(every_us=10 * SECOND))
+        tasks = [python_task("new", triggers=every), python_task("t", triggers=every)]
+        await fleet.store.apply(tasks, now_us=await fleet.witness.now_us())
+        await fleet.sleep(JUMPED_US)
+        database.skew_us = 0
+        await fleet.sleep(2 * MINUTE)
+        for task in ("new", "t"):
+            assert len(await fired(fleet, task)) >= 10
+        await fleet.close()
+
+    run_virtual(story())
+
+
+class _AnsweringLate:
+    """A store that tells the time of its answer's leaving, which is on its way for a while."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        self.skew_us = 0
+        self.there_us = 0
+        self._clock = clock
+
+    async def now_us(self) -> int:
+        await self._clock.sleep_until_us(self._clock.boot_us() + self.there_us)
+        return self._clock.wall_us() + self.skew_us
+
+
+def test_a_jump_is_believed_no_sooner_because_the_first_sample_of_it_was_slow_on_its_way() -> None:
+    """It has been seen for a second, and not since the sample was sent."""
+
+    async def story() -> None:
+        clock = VirtualClock()
+        store = _AnsweringLate(clock)
+        time = SharedTime(store, clock)  # type: ignore[arg-type]  # it is only ever asked for the time
+        await time.sample()
+        store.skew_us, store.there_us = TEN_YEARS_US, 12 * SECOND
+        await time.sample()
+        store.there_us = 0
+        await clock.sleep_until_us(clock.boot_us() + SECOND)
+        await time.sample()
+        assert time.is_in_doubt
+        store.skew_us = 0
+        await time.sample()
+        assert not time.is_in_doubt
+        assert abs(time.now_us() - clock.wall_us()) < SECOND
 
     run_virtual(story())
 

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from support.cluster import Cluster, python_task, value_of, worker_of
 
+from ostinato.core.instants import SECOND
 from ostinato.core.states import Hold, State
 from ostinato.store.batches import FoundWork, HeldQuery
 from ostinato.store.memory import MemoryStore
@@ -95,3 +96,40 @@ def test_held_work_whose_task_is_paused_during_a_round_runs_when_it_is_resumed()
 
 async def _is_held(cluster: Cluster, identity: str, cause: Hold) -> bool:
     return (await cluster.instance(identity)).hold is cause
+
+
+def test_held_work_that_a_clock_put_back_makes_due_later_runs_when_it_is_due_again() -> None:
+    """A small step is believed at once; what was held before it is not due for a while, and not gone."""
+
+    async def story() -> None:
+        store = _SteppingStore()
+        cluster = Cluster(store=store)
+        task = python_task("t")
+        await cluster.start(task)
+        await cluster.sleep(2 * SECOND)
+        identity = await cluster.submit(task)
+        await cluster.until(lambda: _is_held(cluster, identity, Hold.NO_WORKER))
+        due_us = (await cluster.instance(identity)).due_us
+        store.skew_us = -4 * SECOND
+        await cluster.sleep(2 * SECOND)
+        worker = await worker_of(cluster, _succeeds)
+        await cluster.sleep(SECOND)
+        assert (await cluster.instance(identity)).state is State.PENDING
+        row = await cluster.in_state(identity, State.SUCCESS)
+        assert row.assigned_us is not None
+        assert due_us <= row.assigned_us <= due_us + 6 * SECOND
+        await worker.disconnect()
+        await cluster.stop()
+
+    run_virtual(story())
+
+
+class _SteppingStore(MemoryStore):
+    """The clock of the database's machine is set by its operator."""
+
+    def __init__(self) -> None:
+        super().__init__(VirtualClock())
+        self.skew_us = 0
+
+    async def now_us(self) -> int:
+        return await super().now_us() + self.skew_us

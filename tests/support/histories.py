@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from copy import copy
 from typing import Any
 
 import msgspec
 
+from ostinato.control.submit import KEY_LIFETIME_US
 from ostinato.core.changes import Proof, TriggerRow
 from ostinato.core.definition import PythonSpec, TaskDefinition, TaskRef, TaskRow
 from ostinato.core.failure.failure import Failure, safe_failure
@@ -45,6 +47,11 @@ class Story:
     ownership_lease_us = 3 * SECOND
     worker_lease_us = 6 * SECOND
     time_tolerance_us = SECOND // 10
+    key_lifetime_us = KEY_LIFETIME_US
+    slot_count = 2
+    has_session_locks = False
+    #: How far off the database's clock was a moment ago, both ways.
+    left_us = 0
 
     def __init__(
         self, *checkers: type[Checker], policy: RetryPolicy = POLICY, misfire: str = "fire_all"
@@ -53,6 +60,8 @@ class Story:
         self.task = TaskDefinition("default", "t", PythonSpec("m:t"), retry=policy)
         self.judge = Judge(self, checkers)
         self.rows: dict[str, Instance] = {}
+        #: What nodes decide about at this moment.
+        self.believes: list[Proof] = []
         self._number = 0
         self.task_row = TaskRow(self.task, 1, 0, False, False, 1, START_US, START_US)
         self.trigger = TriggerRow(
@@ -72,6 +81,16 @@ class Story:
 
     def shared_us(self, at_us: int | None = None) -> int:
         return START_US + (self.at_us if at_us is None else at_us)
+
+    def believed(self) -> list[Proof]:
+        return self.believes
+
+    def labels_of(self, worker_name: str) -> Mapping[str, str]:
+        return {"zone": "a"} if worker_name == "w" else {}
+
+    def believed_us(self, at_us: int) -> tuple[int, int]:
+        now_us = self.shared_us(at_us)
+        return now_us - self.left_us, now_us + self.left_us
 
     def definition(self, ref: TaskRef, version: int) -> TaskDefinition | None:
         return self.task if (ref, version) == (REF, 1) else None

@@ -18,7 +18,7 @@ from ostinato.core.partition.effects import Effects
 from ostinato.core.partition.expire import end_waiting, expire
 from ostinato.core.partition.fire import admit
 from ostinato.core.partition.running import Loss, RunningAttempt
-from ostinato.core.routing import Placed, RoutingRound
+from ostinato.core.routing import Placed, RoutingRound, Unplaced
 from ostinato.core.states import Hold, State
 from ostinato.scheduler.held_work import RELEASED_BY_WORKERS
 from ostinato.scheduler.loop import Loop
@@ -188,18 +188,24 @@ class DispatchLoop(Loop):
         refs = self._held.take_stale()
         if not refs:
             return False
+        try:
+            return await self._correct(refs, partitions, routing)
+        except BaseException:
+            # What was taken and not corrected is as false as before, and nothing else would say so again.
+            for ref in refs:
+                self._held.stale(ref)
+            raise
+
+    async def _correct(self, refs: list[TaskRef], partitions: list[int], routing: RoutingRound) -> bool:
         await self._definitions.load_tasks(refs)
         reasons = {
-            ref: routing.unplaced(task.definition)
+            ref: _paused(ref) if task.paused else routing.unplaced(task.definition)
             for ref in refs
-            if (task := self._definitions.task(ref)) is not None and not task.paused
+            if (task := self._definitions.task(ref)) is not None
         }
         limit = self._config.batch_count
-        # None of these tasks is paused: a row that still says so was held before it was resumed.
         queries = [
-            HeldQuery(
-                ref, (Hold.BUSY if reason.hold is Hold.NO_WORKER else Hold.NO_WORKER, Hold.PAUSED), limit
-            )
+            HeldQuery(ref, tuple(cause for cause in RELEASED_BY_WORKERS if cause is not reason.hold), limit)
             for ref, reason in reasons.items()
         ]
         found = await self._store.find_work(partitions, now_us=self._time.now_us(), limit=0, held=queries)
@@ -267,6 +273,12 @@ class DispatchLoop(Loop):
         decided: set[TaskRef] = set()
         for instance in found.instances:
             ref = instance.ref
+            if instance.due_us > now_us:
+                # Held by a clock that has been put back since: its task is asked for until it is due (I4).
+                unplaced.add(ref)
+                if instance.hold is Hold.OVERLAP:
+                    self._held.freed(ref)
+                continue
             if (
                 ref in decided
                 and self._replaces(ref)
@@ -328,7 +340,7 @@ class DispatchLoop(Loop):
         if task is None:
             return True
         if task.paused:
-            hold(instance, Hold.PAUSED, reason=f"task {ref} is paused", into=into)
+            hold(instance, Hold.PAUSED, reason=_paused(ref).reason, into=into)
             return False
         if instance.id not in earlier:
             return True
@@ -428,6 +440,10 @@ class DispatchLoop(Loop):
                     session.ledger.use(pool, 1)
             session.turn = self._turn
             session.assign(attempts)
+
+
+def _paused(ref: TaskRef) -> Unplaced:
+    return Unplaced(Hold.PAUSED, f"task {ref} is paused")
 
 
 def _is_moved(effects: Effects, instance: Instance) -> bool:

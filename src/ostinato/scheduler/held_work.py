@@ -80,9 +80,11 @@ class HeldWork:
         return chosen
 
     def stale(self, ref: TaskRef) -> None:
-        """What held rows of the task say may not be true, of more of them than were looked at."""
-        if ref in self._waiting:
-            self._stale[ref] = None
+        """What held rows of the task say may not be true: it has changed, or not all were looked at.
+
+        One that is not known here may be held by a commit that is under way.
+        """
+        self._stale[ref] = None
 
     def forget_partitions(self, partitions: Collection[int], *, partition_count: int) -> None:
         """What is known of these is out of date: they have been lost, or taken anew."""

@@ -141,7 +141,7 @@ class SchedulerNode:
             if session is not None and signal.instance_id not in dropped:
                 session.post([Cancel(signal.instance_id, signal.attempt_id, signal.reason)])
         concerning = (effects.ended, effects.ended_waiting, batch.inserts, batch.replays, batch.flags)
-        if any(concerning) or batch.deletions:
+        if any(concerning) or batch.deletions or batch.switches:
             self.dispatch.wake()
         due = [ended.due_us for ended in effects.ended if ended.due_us is not None]
         if due:

@@ -58,7 +58,8 @@ class SharedTime:
         sent_us = self._clock.boot_us()
         database_us = await self._store.now_us()
         # The answer was true at some moment in between, however long either way took.
-        low_us, high_us = database_us - self._clock.boot_us(), database_us - sent_us
+        received_us = self._clock.boot_us()
+        low_us, high_us = database_us - received_us, database_us - sent_us
         if self._offset_us is None:
             self._offset_us = low_us
             return 0
@@ -66,7 +67,8 @@ class SharedTime:
         off_us = nearest_us - self._offset_us
         doubt = self._doubt
         if doubt is None or not low_us - CONFIRM_US <= doubt.offset_us <= high_us + CONFIRM_US:
-            doubt = _Doubt(nearest_us, sent_us)
+            # However long its answer took, it shows the jump no earlier than it shows it.
+            doubt = _Doubt(nearest_us, received_us)
         if abs(off_us) <= JUMP_US or sent_us - doubt.since_boot_us >= CONFIRM_AFTER_US:
             self._offset_us, self._doubt = nearest_us, None
         else:

@@ -13,6 +13,7 @@ from ostinato.core.partition.switch import overdue_before_edit, switch_version
 from ostinato.scheduler.dispatch_loop import LIVE_COUNT_MAX
 from ostinato.scheduler.loop import Loop
 from ostinato.scheduler.parts import NodeParts
+from ostinato.scheduler.shared_time import JUMP_US
 from ostinato.store.batches import ChangedTask
 
 #: Definitions put in force between two looks at due fires: a few tens of milliseconds of work.
@@ -33,6 +34,7 @@ class TriggerLoop(Loop):
         self._ownership = parts.ownership
         self._committer = parts.committer
         self._definitions = parts.definitions
+        self._held = parts.held
 
     async def run_once(self) -> int | None:
         """Fire what is due, then switch a few changed definitions: many of those delay no fire for long."""
@@ -68,23 +70,31 @@ class TriggerLoop(Loop):
             # Their triggers have moved. What has been edited again meanwhile has its turn in a later round.
             changed = await self._store.find_changed_tasks(partitions, limit=SWITCH_COUNT)
         effects = Effects()
+        now_us = self._time.now_us()
         for change in changed:
             # Still overdue after it has fired: its task is paused or disabled.
             if not _overdue(change) or _version_of(change) in fired:
-                self._switch(change, into=effects)
+                self._switch(change, now_us=now_us, into=effects)
         outcome = await self._committer.commit(effects)
+        for switch in effects.batch.switches:
+            # Other labels have other workers.
+            self._held.stale(TaskRef(switch.namespace, switch.task))
         # What cannot be stored stays as it is: it must not keep the loop busy.
         return bool(overdue) or len(effects.batch.switches) > len(outcome.rejected)
 
-    def _switch(self, change: ChangedTask, *, into: Effects) -> None:
+    def _switch(self, change: ChangedTask, *, now_us: int, into: Effects) -> None:
         task = change.task
+        edited_us = task.updated_us
+        if edited_us - now_us > JUMP_US:
+            # The database's clock was ahead when the edit was made: its first fire is not years away (C165).
+            edited_us = now_us
         self._definitions.forget(task.definition.ref)
         switch_version(
             task.definition,
             version=task.version,
             partition=task.partition,
             in_force=change.triggers,
-            edited_us=task.updated_us,
+            edited_us=edited_us,
             into=into,
         )
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 
 from ostinato.core.partition.running import RunningAttempt
 from ostinato.core.partition.state import running_attempt
+from ostinato.core.states import Hold
 from ostinato.observe.records import PartitionsTaken
 from ostinato.scheduler.adoption import adopt_reported
 from ostinato.scheduler.loop import Loop
@@ -54,6 +55,10 @@ class WarmUpLoop(Loop):
         self._held.forget_partitions(warm, partition_count=self._store.partition_count)
         for ref, cause in held:
             self._held.note(ref, cause)
+            if cause is not Hold.OVERLAP and self._sessions.by_id:
+                # The former owner may have changed the task and no more. Before the first worker has greeted,
+                # nothing is known that could be said instead; its greeting has all of them looked at.
+                self._held.stale(ref)
         adopted = [attempt for attempt in running if attempt.partition in warm]
         adopt_reported(adopted, self._sessions)
         if warm:

@@ -6,7 +6,7 @@ The same attempt of the same seed always does the same, wherever and whenever it
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 
 import msgspec
@@ -14,7 +14,8 @@ import msgspec
 from ostinato.core.definition import PythonSpec, TaskDefinition
 from ostinato.core.failure.signals import RetryLater, TaskError
 from ostinato.core.instants import MILLISECOND, MINUTE, SECOND
-from ostinato.core.retry.policy import RetryPolicy
+from ostinato.core.retry.policy import RetryPolicy, RetryRule, validate_policy
+from ostinato.core.retry.policy_model import Jitter
 from ostinato.core.schedule.trigger import CronTrigger, DateTrigger, IntervalTrigger, Trigger
 from ostinato.sdk.context import Context
 from ostinato.simulation.executions import work_for
@@ -56,6 +57,13 @@ _FAILURES: tuple[Raises, ...] = (
     lambda: MemoryError("nothing left"),
     lambda: TaskError("as the task says", code="MY_OWN_CODE"),
 )
+#: What rules match; none of them covers another, so that each may come first.
+_PATTERNS: tuple[tuple[str, ...], ...] = (
+    ("ConnectionResetError",),
+    ("MY_OWN_*", "RETRY_LATER"),
+    ("resource",),
+    ("permanent", "TIMEOUT"),
+)
 _RUNS = (
     (0, 50),
     (MILLISECOND, 200 * MILLISECOND),
@@ -77,10 +85,23 @@ _SLOW_CRONS = {
 }
 
 
-def profiles_of(seed: int, *, count: int, start_us: int, is_long: bool = False) -> list[Profile]:
-    """The tasks of a seed. `start_us`: shared time at which the run begins. `is_long`: it takes hours."""
+def profiles_of(
+    seed: int,
+    *,
+    count: int,
+    start_us: int,
+    labels: Sequence[dict[str, str]] = ({},),
+    is_long: bool = False,
+) -> list[Profile]:
+    """The tasks of a seed.
+
+    `start_us`: shared time at which the run begins; `labels`: of its workers; `is_long`: it takes hours.
+    """
     rng = Random(f"profiles {seed}")
-    profiles = [_profile(rng, f"t{number}", start_us=start_us) for number in range(count)]
+    plain = [_profile(rng, f"t{number}", start_us=start_us) for number in range(count)]
+    profiles = [
+        _particular(profile, Random(f"particular {seed} {profile.name}"), labels) for profile in plain
+    ]
     return [_slower(profile) for profile in profiles] if is_long else profiles
 
 
@@ -102,6 +123,51 @@ def _slower_trigger(trigger: Trigger) -> Trigger:
             return msgspec.structs.replace(trigger, cron=_SLOW_CRONS[trigger.cron])
         case _:
             return trigger
+
+
+def _particular(profile: Profile, rng: Random, labels: Sequence[dict[str, str]]) -> Profile:
+    """The same, perhaps with lists and rules of what is retried, and with labels that some worker carries.
+
+    All of it is drawn apart, so that a seed keeps what it had.
+    """
+    definition = profile.definition
+    if rng.random() < 0.3:
+        definition = msgspec.structs.replace(definition, labels=rng.choice(labels))
+    if rng.random() < 0.4:
+        retry = _with_patterns(definition.retry, rng)
+        validate_policy(retry)
+        definition = msgspec.structs.replace(definition, retry=retry)
+    return msgspec.structs.replace(profile, definition=definition)
+
+
+def _with_patterns(policy: RetryPolicy, rng: Random) -> RetryPolicy:
+    """Lists, or rules with schedules of their own, about what tasks of a run really end with."""
+    if rng.random() < 0.3:
+        return msgspec.structs.replace(
+            policy,
+            retry_on=rng.choice((("ConnectionError", "MY_OWN_CODE"), ("E*", "TIMEOUT"), ("transient",))),
+            no_retry_on=rng.choice(((), ("ostinato.Permanent",), ("MemoryError",), ("WORKER_LOST",))),
+        )
+    patterns = rng.sample(_PATTERNS, rng.randrange(1, 4))
+    return msgspec.structs.replace(policy, rules=tuple(_rule(policy, rng, match) for match in patterns))
+
+
+def _rule(policy: RetryPolicy, rng: Random, match: tuple[str, ...]) -> RetryRule:
+    if rng.random() < 0.3:
+        return RetryRule(match, action="fail")
+    max_retry = rng.choice((None, None, rng.randrange(policy.max_retry + 1)))
+    if rng.random() < 0.4:
+        delays_us = tuple(rng.randrange(6) * SECOND for _ in range(rng.randrange(1, 4)))
+        # Decorrelated draws from the interval, which a list of delays does not have.
+        jitter: Jitter | None = "none" if policy.jitter == "decorrelated" else None
+        return RetryRule(match, backoff="delays", delays_us=delays_us, jitter=jitter, max_retry=max_retry)
+    return RetryRule(
+        match,
+        backoff=rng.choice(("fixed", "linear", "exponential")),
+        interval_us=rng.choice((0, 300 * MILLISECOND, 3 * SECOND)),
+        max_interval_us=rng.choice((None, 8 * SECOND)),
+        max_retry=max_retry,
+    )
 
 
 def _profile(rng: Random, name: str, *, start_us: int) -> Profile:

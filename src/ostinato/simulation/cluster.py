@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 
 from ostinato.clock import Clock
+from ostinato.core.changes import Proof
 from ostinato.core.definition import TaskDefinition, TaskRef
 from ostinato.core.instants import HOUR, MILLISECOND, MINUTE, SECOND
 from ostinato.core.model import Instance
@@ -47,8 +48,13 @@ class Cluster:
         self.loop = loop
         self.options = options
         self.history = History(lambda: loop.true_us)
+        self._labels = {f"w{number}": _labels_of(number) for number in range(1, options.worker_count + 1)}
         self.profiles = profiles_of(
-            options.seed, count=options.task_count, start_us=START_US, is_long=options.is_long
+            options.seed,
+            count=options.task_count,
+            start_us=START_US,
+            labels=list(self._labels.values()),
+            is_long=options.is_long,
         )
         self.server = DatabaseServer(
             loop,
@@ -56,6 +62,7 @@ class Cluster:
             rng=loop.random_for("database"),
             partition_count=options.partition_count,
             has_session_locks=options.has_session_locks,
+            key_lifetime_us=options.key_lifetime_us,
         )
         self.network = Network(loop, self.history, rng=loop.random_for("network"))
         config = NodeConfig(worker_lease_us=options.worker_lease_us)
@@ -71,7 +78,7 @@ class Cluster:
         self.time_tolerance_us = TIME_TOLERANCE_US
         self._chance = loop.random_for("cluster")
         self.nodes = [self._node(f"n{number}", config) for number in range(1, options.node_count + 1)]
-        self.workers = [self._worker(f"w{number}") for number in range(1, options.worker_count + 1)]
+        self.workers = [self._worker(name) for name in self._labels]
         self.clients = [self._client(f"c{number}") for number in range(1, options.client_count + 1)]
 
     @property
@@ -91,6 +98,33 @@ class Cluster:
 
     def shared_us(self, at_us: int) -> int:
         return self.server.clock.wall_us() - (self.loop.true_us - at_us)
+
+    def believed_us(self, at_us: int) -> tuple[int, int]:
+        passed_us = self.loop.true_us - at_us
+        earliest_us, latest_us = self.server.clock.believed_us()
+        return earliest_us - passed_us, latest_us - passed_us
+
+    @property
+    def has_session_locks(self) -> bool:
+        return self.options.has_session_locks
+
+    def believed(self) -> Iterator[Proof]:
+        for host in self.nodes:
+            ownership = host.node.parts.ownership if host.is_running and host.node is not None else None
+            if ownership is not None and ownership.is_believed:
+                for partition, epoch in ownership.memory.epochs.items():
+                    yield Proof(partition, ownership.node_id, epoch)
+
+    @property
+    def slot_count(self) -> int:
+        return self.options.slot_count
+
+    def labels_of(self, worker_name: str) -> Mapping[str, str]:
+        return self._labels.get(worker_name, {})
+
+    @property
+    def key_lifetime_us(self) -> int:
+        return self.options.key_lifetime_us
 
     def definition(self, ref: TaskRef, version: int) -> TaskDefinition | None:
         return self.server.tables.definitions.get((ref, version))
@@ -162,6 +196,7 @@ class Cluster:
             functions=functions,
             scheduler=",".join(node.address for node in self.nodes),
             capacity={"process": self.options.slot_count, "async": self.options.slot_count},
+            labels=self._labels[name],
         )
 
     def _client(self, name: str) -> Client:
@@ -185,3 +220,8 @@ class Cluster:
             drift_ppm=self._chance.randint(-drift_ppm, drift_ppm),
         )
         return Machine(self.loop, name, clock=clock)
+
+
+def _labels_of(number: int) -> dict[str, str]:
+    """Of a worker by its number: two kinds of them, of which the first is always there."""
+    return {"zone": "a" if number % 2 else "b"}

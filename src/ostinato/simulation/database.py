@@ -16,6 +16,7 @@ from contextvars import copy_context
 from random import Random
 
 from ostinato.clock import Clock
+from ostinato.control.submit import KEY_LIFETIME_US
 from ostinato.errors import OstinatoError
 from ostinato.simulation.database_clock import DatabaseClock
 from ostinato.simulation.database_faults import DatabaseFaults
@@ -52,10 +53,12 @@ class DatabaseServer(DatabaseFaults):
         partition_count: int = 64,
         has_session_locks: bool = True,
         clock: Clock | None = None,
+        key_lifetime_us: int = KEY_LIFETIME_US,
     ) -> None:
         """Made outside of every process: what the server does goes on while they stand still.
 
         `has_session_locks` false: a proxy pools transactions. `clock`: the database's; None: its own.
+        `key_lifetime_us`: idempotency keys live so long, whatever was asked for.
         """
         super().__init__()
         self.loop = loop
@@ -63,6 +66,7 @@ class DatabaseServer(DatabaseFaults):
         self.now_us = history.now_us
         self.clock = DatabaseClock(history.now_us)
         self.has_session_locks = has_session_locks
+        self.key_lifetime_us = key_lifetime_us
         self.tables = ObservedTables(partition_count, history)
         self.memory = MemoryStore(clock or self.clock, tables=self.tables)
         self.transactions = Transactions(self)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
+import msgspec
+
 from ostinato.clock import Clock
 from ostinato.core.definition import Origin, TaskDefinition, TaskRef
 from ostinato.simulation import database_ownership as ownership
@@ -167,7 +169,7 @@ class SimulatedStore:
     # ── written by anyone ────────────────────────────────────────────────────────────────────────────
 
     async def submit(self, submissions: Sequence[Submission]) -> list[SubmitReceipt]:
-        receipts = await writes.submit(self.calls, submissions)
+        receipts = await writes.submit(self.calls, [self._short_lived(each) for each in submissions])
         if receipts:
             self._told()
         return receipts
@@ -193,6 +195,13 @@ class SimulatedStore:
     delete_finished = _writes("deleting finished instances", "owner", MemoryStore.delete_finished)
     record_workers = _writes("recording workers", "owner", MemoryStore.record_workers)
     append_output = _writes("storing output", "owner", MemoryStore.append_output)
+
+    def _short_lived(self, submission: Submission) -> Submission:
+        """No run lasts a day: a key ends as early as the run says."""
+        if not submission.key:
+            return submission
+        ends_us = submission.instance.created_us + self.server.key_lifetime_us
+        return msgspec.structs.replace(submission, key_expires_us=ends_us)
 
     # ── read by owners ───────────────────────────────────────────────────────────────────────────────
 

@@ -14,6 +14,13 @@ from ostinato.simulation.worker_host import WorkerHost
 
 #: A disk so slow that results wait for it.
 _SLOW_DISK_US = 1_500 * MILLISECOND
+#: Of the database's clock: nodes believe those up to 5 s at once, those beyond it once they have lasted 10 s.
+_JUMPS_US = (SECOND, 4 * SECOND, 20 * SECOND, MINUTE)
+#: These would leave behind what is due in hours and years; they do not last until they are believed.
+_FAR_JUMPS_US = (60 * MINUTE, 10 * 365 * 24 * 60 * MINUTE)
+_FAR_LASTS_US_MAX = 8 * SECOND
+#: A node that starts has nothing to compare the time with that the database tells it.
+_STARTS_NODES = frozenset({"node_killed", "node_stopped", "node_machine_lost"})
 
 
 def _nothing() -> None:
@@ -176,6 +183,24 @@ def _clock_drifting(cluster: Cluster, rng: Random) -> Plan:
         lambda: clock.set_drift(ppm),
         lambda: clock.set_drift(before_ppm),
         detail=f"{ppm} ppm",
+    )
+
+
+def _database_clock_jumped(cluster: Cluster, rng: Random) -> Plan:
+    """Jumps that are believed at once, after 10 s, or, by hours and years, set right before that."""
+    server = cluster.server
+    by_us = rng.choice((-1, 1)) * rng.choice(_JUMPS_US)
+    is_far = rng.random() < 0.3 and not _STARTS_NODES & cluster.options.faults.keys()
+    if is_far and all(host.node is not None for host in cluster.nodes):
+        by_us = rng.choice((-1, 1)) * rng.choice(_FAR_JUMPS_US)
+
+    def jump() -> None:
+        server.jump_clock(by_us)
+        if abs(by_us) > max(_JUMPS_US):
+            server.later(rng.randrange(SECOND, _FAR_LASTS_US_MAX), server.correct_clock)
+
+    return Plan(
+        "database", "clock of the database", jump, server.correct_clock, detail=f"{by_us / SECOND:g} s"
     )
 
 
@@ -383,6 +408,7 @@ KINDS: dict[str, Kind] = {
     "disk_slow": _disk_slow,
     "clock_jumped": _clock_jumped,
     "clock_drifting": _clock_drifting,
+    "database_clock_jumped": _database_clock_jumped,
     "link_silent": _link_silent,
     "worker_cut_off": _worker_cut_off,
     "stream_broken": _stream_broken,

@@ -129,7 +129,8 @@ class ExecutionEnded(Event, frozen=True, kw_only=True):
 class SubmissionAnswered(Event, frozen=True, kw_only=True):
     """A client has been told that its submission was accepted (I2 counts from here), or why not.
 
-    An `error_code` of an ambiguous answer leaves open whether it was written.
+    An `error_code` of an ambiguous answer leaves open whether it was written. `asked_us` is when it was first
+    sent, and `chosen_id` the id that it asked for, where both are known.
     """
 
     process: str
@@ -137,6 +138,8 @@ class SubmissionAnswered(Event, frozen=True, kw_only=True):
     task: str
     key: str = ""
     error_code: str = ""
+    asked_us: int | None = None
+    chosen_id: str = ""
 
 
 class RequestAnswered(Event, frozen=True, kw_only=True):

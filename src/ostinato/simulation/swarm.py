@@ -11,6 +11,7 @@ from typing import Literal
 
 import msgspec
 
+from ostinato.control.submit import KEY_LIFETIME_US
 from ostinato.core.instants import HOUR, MILLISECOND, MINUTE, SECOND
 
 Temper = Literal["calm", "rough", "wild"]
@@ -35,6 +36,7 @@ FAULT_KINDS: dict[str, int] = {
     "disk_slow": 60 * SECOND,
     "clock_jumped": 40 * SECOND,
     "clock_drifting": 60 * SECOND,
+    "database_clock_jumped": 40 * SECOND,
     "link_silent": 20 * SECOND,
     "worker_cut_off": 30 * SECOND,
     "stream_broken": 15 * SECOND,
@@ -55,6 +57,8 @@ FAULT_KINDS: dict[str, int] = {
     "node_locks_lost": 60 * SECOND,
     "hints_disturbed": 40 * SECOND,
 }
+#: Kinds that came later than the others: a seed keeps of the others what it had.
+_DRAWN_APART = ("database_clock_jumped",)
 #: In a wild seed faults come so much oftener.
 _WILD = 3
 #: Of every kind at once there are never more than this many under way.
@@ -85,6 +89,8 @@ class SwarmOptions(msgspec.Struct, frozen=True, kw_only=True):
     skew_us_max: int
     drift_ppm_max: int
     has_session_locks: bool
+    #: How long an idempotency key lives: short, so that it ends within the run, or the product's day.
+    key_lifetime_us: int = KEY_LIFETIME_US
     #: Faults behind this number do not come, for shrinking.
     fault_count_max: int = 1_000_000
     #: It lives for hours: work is sparse, and what has ended is deleted soon.
@@ -106,7 +112,7 @@ def options_of(seed: int) -> SwarmOptions:
         slot_count=rng.choice((1, 2, 4, 8)),
         worker_lease_us=worker_lease_us,
         safety_us=safety_us,
-        faults=_faults(rng, temper),
+        faults=_faults(rng, seed, temper),
         fault_us_max=rng.choice((2, 5, 10, 20, 30)) * SECOND + (worker_lease_us if rng.random() < 0.3 else 0),
         task_count=rng.randrange(2, 7),
         client_count=rng.choice((1, 1, 2)),
@@ -114,6 +120,7 @@ def options_of(seed: int) -> SwarmOptions:
         skew_us_max=rng.choice((0, 0, SECOND, 10 * MINUTE)),
         drift_ppm_max=rng.choice((0, 0, 50, 200)),
         has_session_locks=rng.random() < 0.7,
+        key_lifetime_us=_drawn(seed, "keys").choice((5 * SECOND, 15 * SECOND, KEY_LIFETIME_US)),
     )
 
 
@@ -134,7 +141,7 @@ def long_options_of(seed: int, hours: float) -> SwarmOptions:
         slot_count=rng.choice((2, 4, 8)),
         worker_lease_us=worker_lease_us,
         safety_us=int(hours * HOUR),
-        faults=_apart(_faults(rng, rng.choice(("rough", "wild"))), rng.randrange(12, 20) * SECOND),
+        faults=_apart(_faults(rng, seed, rng.choice(("rough", "wild"))), rng.randrange(12, 20) * SECOND),
         fault_us_max=rng.choice((2, 5, 10, 20, 30)) * SECOND + (worker_lease_us if rng.random() < 0.1 else 0),
         task_count=rng.randrange(2, 6),
         client_count=rng.choice((1, 1, 2)),
@@ -152,14 +159,25 @@ def _apart(faults: dict[str, int], mean_us: int) -> dict[str, int]:
     return {kind: int(kind_us * mean_us / together_us) for kind, kind_us in faults.items()}
 
 
-def _faults(rng: Random, temper: Temper) -> dict[str, int]:
+def _drawn(seed: int, name: str) -> Random:
+    """For an option of its own, so that it changes none of the others."""
+    return Random(f"swarm {seed} {name}")
+
+
+def _faults(rng: Random, seed: int, temper: Temper) -> dict[str, int]:
     """A random part of all kinds, each oftener or more seldom."""
     share = {"calm": 0.05, "rough": 0.25, "wild": 0.4}[temper]
     hurry = _WILD if temper == "wild" else 1
-    chosen = [kind for kind in FAULT_KINDS if rng.random() < share]
+    kinds = [kind for kind in FAULT_KINDS if kind not in _DRAWN_APART]
+    chosen = [kind for kind in kinds if rng.random() < share]
     if not chosen and temper != "calm":
-        chosen = [rng.choice(list(FAULT_KINDS))]
+        chosen = [rng.choice(kinds)]
+    draws = {kind: rng for kind in chosen}
+    for kind in _DRAWN_APART:
+        apart = _drawn(seed, kind)
+        if apart.random() < share:
+            draws[kind] = apart
     return {
-        kind: max(SECOND, int(FAULT_KINDS[kind] * rng.choice((0.3, 0.6, 1.0, 2.0)) / hurry))
-        for kind in chosen
+        kind: max(SECOND, int(FAULT_KINDS[kind] * draw.choice((0.3, 0.6, 1.0, 2.0)) / hurry))
+        for kind, draw in draws.items()
     }

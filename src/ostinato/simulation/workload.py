@@ -133,7 +133,11 @@ class Client(ClientHost):
             elif name == "submit_many":
                 await self._submit([self._request(task) for _ in range(rng.randrange(2, 30))])
             elif name == "repeat" and self._keyed:
-                await self._submit([rng.choice(list(self._keyed))])
+                again = rng.choice(list(self._keyed))
+                if rng.random() < 0.5:
+                    # Another submission under the same key, and not the same once more.
+                    again = msgspec.structs.replace(again, id=new_id(self._clock.wall_us(), rng))
+                await self._submit([again])
             elif name == "cancel" and self._recent:
                 identifier = rng.choice(list(self._recent))
                 await self.cancel(identifier)
@@ -177,22 +181,25 @@ class Client(ClientHost):
 
     async def _submit(self, requests: list[SubmitRequest]) -> None:
         """Submit until there is an answer, or patience ends; then it stays open what was written."""
+        asked_us = self._history.now_us()
         for attempt in range(_REPEATS):
             try:
                 receipts = await self._gateway.submit(requests)
             except OstinatoError as error:
                 for request in requests:
-                    self._answered(request, request.id, error_code=error.code)
+                    self._answered(request, request.id, asked_us=asked_us, error_code=error.code)
                 if not error.code.startswith("DATABASE_") or attempt == _REPEATS - 1:
                     return
                 await self._clock.sleep_until_us(self._clock.boot_us() + 50 * MILLISECOND)
             else:
                 for request, receipt in zip(requests, receipts, strict=True):
                     self._recent.append(receipt.instance_id)
-                    self._answered(request, receipt.instance_id)
+                    self._answered(request, receipt.instance_id, asked_us=asked_us)
                 return
 
-    def _answered(self, request: SubmitRequest, instance_id: str, *, error_code: str = "") -> None:
+    def _answered(
+        self, request: SubmitRequest, instance_id: str, *, asked_us: int, error_code: str = ""
+    ) -> None:
         self._history.add(
             SubmissionAnswered(
                 at_us=self._history.now_us(),
@@ -201,6 +208,8 @@ class Client(ClientHost):
                 task=f"{request.namespace}/{request.task}",
                 key=request.key,
                 error_code=error_code,
+                asked_us=asked_us,
+                chosen_id=request.id,
             )
         )
 
@@ -214,7 +223,10 @@ class Client(ClientHost):
     def _edited(self, definition: TaskDefinition) -> TaskDefinition:
         """The same task with something else in it."""
         rng = self._rng
-        retry = msgspec.structs.replace(definition.retry, max_retry=rng.randrange(5))
+        rules = definition.retry.rules
+        # No rule may allow more than the policy.
+        least_count = max((rule.max_retry or 0 for rule in rules), default=0)
+        retry = msgspec.structs.replace(definition.retry, max_retry=max(rng.randrange(5), least_count))
         if rng.random() < 0.5:
             return msgspec.structs.replace(definition, retry=retry, priority=rng.randrange(10))
         known = self._first[definition.name].triggers

@@ -175,7 +175,8 @@ class Store(Protocol):
         """Due waiting instances (pending and retry_waiting, ``due_us <= now_us``).
 
         Unheld rows: up to `limit`, by priority falling with age (``due_us - priority * 60 s``), then id.
-        To these the held rows asked for by `held` are added, each query by the same order up to its limit.
+        To these the held rows asked for by `held` are added, each query by the same order up to its limit,
+        those too whose time is not there yet, since the clock by which they were held was put back.
         Cost does not grow with future, held or finished rows. What others commit long after it was due may be
         found by a later look only; ``next_due_us`` says when that is.
         """

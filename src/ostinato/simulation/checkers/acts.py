@@ -81,7 +81,8 @@ class Acts(Checker):
         for change in event.tasks:
             task = change.after
             if task is not None and (task.paused or task.disabled):
-                self._resting_us.setdefault(task.ref, self.known.shared_us(event.at_us))
+                _, latest_us = self.known.believed_us(event.at_us)
+                self._resting_us.setdefault(task.ref, latest_us)
             elif change.before is not None:
                 self._resting_us.pop(change.before.ref, None)
         for request in event.requests:
@@ -118,7 +119,8 @@ class Acts(Checker):
 
     def _check_rest(self, at_us: int, instance: Instance, *, decided_us: int) -> None:
         since_us = self._resting_us.get(instance.ref)
-        if since_us is not None and decided_us - since_us > FLAG_US:
+        earliest_us, latest_us = self.known.believed_us(at_us)
+        if since_us is not None and decided_us - since_us > FLAG_US + latest_us - earliest_us:
             what = "assigned" if instance.state is State.RUNNING else "fired"
             self.violate(
                 at_us,

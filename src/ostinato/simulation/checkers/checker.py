@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import ClassVar, Protocol
 
 import msgspec
 
+from ostinato.core.changes import Proof
 from ostinato.core.definition import TaskDefinition, TaskRef
 from ostinato.core.model import HistoryRow, Instance
 from ostinato.simulation.history import (
@@ -39,6 +40,36 @@ class Known(Protocol):
 
     def shared_us(self, at_us: int) -> int:
         """The database's time at a true time that is hardly past."""
+        ...
+
+    def believed_us(self, at_us: int) -> tuple[int, int]:
+        """Between which times a node may lawfully be at a true time that is hardly past.
+
+        Both are the database's time, but for a clock that has just jumped: nodes hear of that as they ask.
+        """
+        ...
+
+    @property
+    def has_session_locks(self) -> bool:
+        """Whether a node may be found gone by its lock, and not by its counter alone."""
+        ...
+
+    def believed(self) -> Iterable[Proof]:
+        """What each node that lives decides about at this moment, by its own belief."""
+        ...
+
+    @property
+    def slot_count(self) -> int:
+        """Slots of each pool of a worker."""
+        ...
+
+    def labels_of(self, worker_name: str) -> Mapping[str, str]:
+        """What a worker carries; nothing where it is not known."""
+        ...
+
+    @property
+    def key_lifetime_us(self) -> int:
+        """How long an idempotency key lives from the creation of its instance."""
         ...
 
     def definition(self, ref: TaskRef, version: int) -> TaskDefinition | None:

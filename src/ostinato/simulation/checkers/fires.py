@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from ostinato.core.changes import TriggerRow
 from ostinato.core.definition import TaskRef, TaskRow
-from ostinato.core.instants import SECOND, format_instant
+from ostinato.core.instants import MINUTE, SECOND, format_instant
 from ostinato.core.schedule.trigger import next_fire
 from ostinato.simulation.checkers.checker import Checker, Known, Report, Transaction
 from ostinato.simulation.history import Event, Phase, Tick
 
 #: A trigger in force fires no later than this, once everything is mended.
 LATE_US = 10 * SECOND
+#: Its next time is its first from so long ahead on at the latest: the furthest that a clock was believed.
+AHEAD_US = 2 * MINUTE
 _STEPS_MAX = 2_000
 
 
@@ -68,7 +70,8 @@ class Fires(Checker):
         self._check_unadvanced(event, advanced=advanced)
 
     def _look(self, at_us: int) -> None:
-        now_us = self.known.shared_us(at_us)
+        # By a clock that has just been put forward all would be late, and nobody has heard of it yet.
+        now_us, _ = self.known.believed_us(at_us)
         for trigger in self._triggers.values():
             task = self._tasks.get(trigger.ref)
             if task is None or task.paused or task.disabled or trigger.next_us is None:
@@ -77,6 +80,22 @@ class Fires(Checker):
                 self._told_late.add(trigger.id)
                 late = format_instant(trigger.next_us)
                 self.violate(at_us, f"{trigger.ref}", f"its trigger {trigger.id} has not fired since {late}")
+            self._check_ahead(at_us, trigger)
+
+    def _check_ahead(self, at_us: int, trigger: TriggerRow) -> None:
+        now_us = self.known.shared_us(at_us)
+        first_us = next_fire(
+            trigger.spec,
+            now_us + AHEAD_US,
+            created_us=min(trigger.created_us, now_us),
+            spread_key=str(trigger.ref),
+        )
+        if first_us is None or trigger.next_us is None or trigger.next_us <= first_us:
+            return
+        if trigger.id not in self._told_late:
+            self._told_late.add(trigger.id)
+            ahead = format_instant(trigger.next_us)
+            self.violate(at_us, f"{trigger.ref}", f"its trigger {trigger.id} fires not before {ahead}")
 
     def _take_tasks(self, event: Transaction) -> set[TaskRef]:
         """Tasks of which a flag or a version has changed, or that are gone."""

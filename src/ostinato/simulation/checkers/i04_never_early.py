@@ -9,7 +9,11 @@ from ostinato.simulation.history import Event, RowCommitted
 
 
 class NeverEarly(Checker):
-    """Compares with what the writer said the time was, and with the database's own time."""
+    """Compares with what the writer said the time was, and with the database's own time.
+
+    Where the database's clock has jumped within the last minute, either time may be the one that a node
+    acts by: nothing is before its time that is after it by one of the two.
+    """
 
     invariant = "I4"
     listens = (Transaction,)
@@ -40,6 +44,7 @@ class NeverEarly(Checker):
         self._check_shared(row.at_us, after.id, what="assigned", due_us=before.due_us)
 
     def _check_shared(self, at_us: int, instance_id: str, *, what: str, due_us: int) -> None:
-        early_us = due_us - self.known.shared_us(at_us)
+        _, latest_us = self.known.believed_us(at_us)
+        early_us = due_us - latest_us
         if early_us > self.known.time_tolerance_us:
             self.violate(at_us, instance_id, f"{what} {early_us} us before its time by the database's clock")

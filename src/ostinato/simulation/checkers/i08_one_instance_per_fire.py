@@ -28,6 +28,8 @@ class OneInstancePerFire(Checker):
         #: By task (namespace, name), then by key.
         self._keys: dict[tuple[str, str], Remembered[str, _Key]] = {}
         self._key_of: Remembered[str, str] = Remembered(KEY_LIFETIME_US)
+        #: When the key of each instance has ended.
+        self._ends_us: Remembered[str, int] = Remembered(KEY_LIFETIME_US)
 
     def on(self, event: Event) -> None:
         match event:
@@ -47,6 +49,22 @@ class OneInstancePerFire(Checker):
                         f"the submission with key {event.key} was answered with an instance of "
                         f"key {self._key_of.get(event.instance_id)}",
                     )
+                self._check_age(event)
+
+    def _check_age(self, event: SubmissionAnswered) -> None:
+        """Once a key has ended, whoever uses it gets an instance of its own."""
+        ends_us = self._ends_us.get(event.instance_id)
+        if ends_us is None or event.asked_us is None or event.instance_id == event.chosen_id:
+            # A chosen id that is repeated is the same submission, however old.
+            return
+        asked_us, _ = self.known.believed_us(event.asked_us)
+        if asked_us - self.known.time_tolerance_us > ends_us:
+            self.violate(
+                event.at_us,
+                event.instance_id,
+                f"the submission with key {event.key} was answered with it "
+                f"{asked_us - ends_us} us after that key had ended",
+            )
 
     def _take(self, at_us: int, instance: Instance) -> None:
         if instance.fire_us is not None:
@@ -73,5 +91,7 @@ class OneInstancePerFire(Checker):
                     instance.id,
                     f"key {instance.key} of {instance.task} is live and belongs to {live.instance_id}",
                 )
-            keys.put(at_us, instance.key, _Key(instance.id, instance.created_us + KEY_LIFETIME_US))
+            ends_us = instance.created_us + self.known.key_lifetime_us
+            keys.put(at_us, instance.key, _Key(instance.id, ends_us))
             self._key_of.put(at_us, instance.id, instance.key)
+            self._ends_us.put(at_us, instance.id, ends_us)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from ostinato.simulation.checkers.acts import Acts
+from ostinato.simulation.checkers.belief import BeliefEnds
 from ostinato.simulation.checkers.breakage import Breakage
 from ostinato.simulation.checkers.checker import Checker, Known, Transaction
 from ostinato.simulation.checkers.fires import Fires
@@ -18,6 +19,8 @@ from ostinato.simulation.checkers.i07_terminal_is_final import TerminalIsFinal
 from ostinato.simulation.checkers.i08_one_instance_per_fire import OneInstancePerFire
 from ostinato.simulation.checkers.i09_nothing_hangs import NothingHangs
 from ostinato.simulation.checkers.liveness import Liveness
+from ostinato.simulation.checkers.places import RightPlaces
+from ostinato.simulation.checkers.reasons import TrueReasons
 from ostinato.simulation.checkers.retry_times import RetryTimes
 from ostinato.simulation.checkers.told import EverythingTold
 from ostinato.simulation.history import (
@@ -46,6 +49,9 @@ CHECKERS: tuple[type[Checker], ...] = (
     EverythingTold,
     Acts,
     Fires,
+    TrueReasons,
+    RightPlaces,
+    BeliefEnds,
     Breakage,
     Liveness,
 )

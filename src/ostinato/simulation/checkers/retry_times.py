@@ -5,15 +5,31 @@ The delays are computed here again, by the words of design section 4 and with no
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+
+import msgspec
+
 from ostinato.core.failure.failure import Failure
 from ostinato.core.instants import DAY, SECOND
 from ostinato.core.model import HistoryKind, HistoryRow, Instance
-from ostinato.core.retry.policy import RetryPolicy
+from ostinato.core.retry.policy import RetryPolicy, RetryRule
 from ostinato.core.states import State
 from ostinato.simulation.checkers.checker import Checker, Transaction, changed
 from ostinato.simulation.history import Event
 
 _UNCOUNTED = frozenset({"REFUSED", "HANDED_BACK", "COLLATERAL"})
+#: What a rule may say of its own; None is as the policy says.
+_OF_RULES = (
+    "backoff",
+    "interval_us",
+    "multiplier",
+    "delays_us",
+    "max_interval_us",
+    "jitter",
+    "jitter_factor",
+    "max_retry",
+)
 _DECIDED = (HistoryKind.RETRY, HistoryKind.REFUSED, HistoryKind.HANDED_BACK)
 
 
@@ -31,20 +47,30 @@ class RetryTimes(Checker):
                 continue
             before, after = both
             definition = self.known.definition(after.ref, after.task_version)
-            if definition is None or definition.retry.rules:
+            if definition is None:
                 continue
             for told in event.told_of(after.id):
+                granted = granted_by(definition.retry, told.failure)
                 if told.kind in _DECIDED and after.state is State.RETRY_WAITING:
-                    self._check_due(event.at_us, before, after, told=told, policy=definition.retry)
-                elif told.kind is HistoryKind.GAVE_UP:
-                    self._check_given_up(event.at_us, before, after, told=told, policy=definition.retry)
+                    if granted is None:
+                        sentence = f"it is retried after {told.code}, which its policy says not to"
+                        self.violate(event.at_us, after.id, sentence)
+                    else:
+                        self._check_due(event.at_us, before, after, told=told, policy=granted)
+                        self._check_granted(event.at_us, after, told=told, policy=granted)
+                elif told.kind is HistoryKind.GAVE_UP and granted is not None:
+                    self._check_given_up(event.at_us, before, after, told=told, policy=granted)
 
     def _check_due(
         self, at_us: int, before: Instance, after: Instance, *, told: HistoryRow, policy: RetryPolicy
     ) -> None:
         low_us, high_us = _wait_us(before, after, told=told, policy=policy)
         tolerance_us = self.known.time_tolerance_us
-        earliest_us = max(told.at_us, before.assigned_us or 0) + low_us
+        assigned_us = before.assigned_us or 0
+        possible_us, now_us = self.known.believed_us(at_us)
+        # A clock that has been put back shows the end of an attempt before its beginning.
+        ended_us = told.at_us if assigned_us > possible_us else max(told.at_us, assigned_us)
+        earliest_us = ended_us + low_us
         if after.due_us < earliest_us:
             self.violate(
                 at_us,
@@ -53,7 +79,7 @@ class RetryTimes(Checker):
                 f"at least {low_us} us from the end of attempt {before.attempt}",
             )
         asked_us = told.failure.retry_at_us if told.failure is not None else None
-        latest_us = max(self.known.shared_us(at_us) + tolerance_us, asked_us or 0) + high_us
+        latest_us = max(now_us + tolerance_us, asked_us or 0) + high_us
         if after.due_us > latest_us:
             self.violate(
                 at_us,
@@ -62,12 +88,23 @@ class RetryTimes(Checker):
                 f"{high_us} us",
             )
 
+    def _check_granted(self, at_us: int, after: Instance, *, told: HistoryRow, policy: RetryPolicy) -> None:
+        """A rule may grant less than the policy, by which I3 counts."""
+        failures = after.counters.failures
+        if told.category != "lost" and failures > policy.max_retry:
+            self.violate(
+                at_us,
+                after.id,
+                f"it is retried after {told.code}, its failure {failures}, and what matches "
+                f"grants {policy.max_retry} retries",
+            )
+
     def _check_given_up(
         self, at_us: int, before: Instance, after: Instance, *, told: HistoryRow, policy: RetryPolicy
     ) -> None:
         """A retry that the policy grants is not withheld."""
         failure = told.failure
-        if failure is None or policy.retry_on or policy.no_retry_on != ("permanent",):
+        if failure is None:
             return
         if failure.category == "lost":
             # At most once: then nothing that may have begun is begun again.
@@ -76,13 +113,49 @@ class RetryTimes(Checker):
             is_used_up = after.counters.failures > policy.max_retry
         asked = failure.retry_after_us is not None or failure.retry_at_us is not None
         has_window = policy.window_us is not None and after.counters.window_opened_us is not None
-        if not (is_used_up or failure.category in ("permanent", "cancelled") or asked or has_window):
+        if not (is_used_up or failure.category == "cancelled" or asked or has_window):
             self.violate(
                 at_us,
                 after.id,
                 f"it was given up after {told.code} with {after.counters.failures} failures and "
                 f"{after.counters.lost} losses, and the policy grants more",
             )
+
+
+def granted_by(policy: RetryPolicy, failure: Failure | None) -> RetryPolicy | None:
+    """The policy with what the first rule that matches the failure sets; None where it must not be retried.
+
+    A loss is stopped by rules and ``no_retry_on``, and ``retry_on`` says nothing about it.
+    """
+    if failure is None or failure.code == "REFUSED":
+        return policy
+    for rule in policy.rules:
+        if _is_on(rule.match, failure):
+            return _merged(policy, rule) if rule.action == "retry" else None
+    if _is_on(policy.no_retry_on, failure):
+        return None
+    is_listed = _is_on((*policy.retry_on, "RETRY_LATER", "ostinato.RetryLater"), failure)
+    return policy if not policy.retry_on or failure.category == "lost" or is_listed else None
+
+
+def _merged(policy: RetryPolicy, rule: RetryRule) -> RetryPolicy:
+    said = {name: value for name in _OF_RULES if (value := getattr(rule, name)) is not None}
+    if "max_retry" in said:
+        said["max_retry"] = min(said["max_retry"], policy.max_retry)
+    return msgspec.structs.replace(policy, **said)
+
+
+def _is_on(patterns: Iterable[str], failure: Failure) -> bool:
+    """Whether a pattern is the failure's category, a glob over its code, or a class of its chain."""
+    classes = {
+        *failure.classes,
+        *(name for cause in failure.chain for name in (*cause.classes, cause.class_name)),
+    }
+    names = classes | {name.rpartition(".")[2] for name in classes}
+    return any(
+        pattern == failure.category or pattern in names or fnmatchcase(failure.code, pattern)
+        for pattern in patterns
+    )
 
 
 def _wait_us(before: Instance, after: Instance, *, told: HistoryRow, policy: RetryPolicy) -> tuple[int, int]:

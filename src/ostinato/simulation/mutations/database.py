@@ -7,6 +7,7 @@ from typing import Any
 
 from ostinato.core.changes import Proof
 from ostinato.simulation import database_writes
+from ostinato.simulation.database_calls import run_at_once
 from ostinato.simulation.mutations.mutation import Mutation
 from ostinato.store.memory import anyone
 from ostinato.store.memory.tables import Tables
@@ -52,6 +53,36 @@ def _keys_forgotten(original: Function) -> Function:
     return submit_one
 
 
+def _looked_up_before(original: Function) -> Function:
+    """What a key has is read by the first statement; the COMMIT inserts what was not there then."""
+
+    async def submit(calls: Any, submissions: Any) -> Any:
+        tables, memory = calls.server.tables, calls.server.memory
+        seen: dict[Any, Any] = {}
+
+        def look(_: Any) -> None:
+            for name in {_key_of(each) for each in submissions if each.key}:
+                seen[name] = tables.keys.get(name)
+
+        def insert() -> Any:
+            for name, row in seen.items():
+                if row is None:
+                    tables.keys.pop(name, None)
+            return run_at_once(memory.submit(submissions))
+
+        async def run(transaction: Any) -> Any:
+            await transaction.lock((), look)
+            return await transaction.commit(insert)
+
+        return await calls.run("submitting", run, role="people")
+
+    return submit
+
+
+def _key_of(submission: Any) -> tuple[str, str, str]:
+    return submission.instance.namespace, submission.instance.task, submission.key
+
+
 _I5, _I8 = "I5", "I8"
 
 DATABASE: tuple[Mutation, ...] = (
@@ -93,5 +124,14 @@ DATABASE: tuple[Mutation, ...] = (
         patches=((anyone, "submit_one", _keys_forgotten),),
         seed_count=5,
         found_by=(_I8,),
+    ),
+    Mutation(
+        name="key_race",
+        meaning="looks a key up and inserts it later, where nothing else keeps it unique",
+        patches=((database_writes, "submit", _looked_up_before),),
+        seed_count=20,
+        found_by=(_I8,),
+        kinds=("wire_slow", "commits_slow"),
+        shape={"client_count": 2},
     ),
 )

@@ -31,6 +31,9 @@ class Mutation(msgspec.Struct, frozen=True, kw_only=True):
     #: Longest fault, where `kinds` are given.
     fault_us_max: int = 20 * SECOND
 
+    #: What else differs from the seed's own options.
+    shape: dict[str, Any] = {}
+
     def options(self) -> Iterator[SwarmOptions]:
         """What is run until the bug shows."""
         for seed in range(self.first_seed, self.first_seed + self.seed_count):
@@ -40,7 +43,7 @@ class Mutation(msgspec.Struct, frozen=True, kw_only=True):
                 options = msgspec.structs.replace(
                     options, faults=faults, fault_us_max=self.fault_us_max, worker_lease_us=6 * SECOND
                 )
-            yield options
+            yield msgspec.structs.replace(options, **self.shape)
 
     @contextmanager
     def applied(self) -> Iterator[None]:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from ostinato.core.changes import CommitBatch
-from ostinato.core.instants import SECOND
+from ostinato.core.instants import MINUTE, SECOND
 from ostinato.core.partition import ended, fire
 from ostinato.core.partition.effects import Effects
 from ostinato.core.partition.running import Loss, RunningAttempt
@@ -20,9 +20,12 @@ from ostinato.scheduler.held_work import HeldWork
 from ostinato.scheduler.membership_loop import MembershipLoop
 from ostinato.scheduler.node import SchedulerNode
 from ostinato.scheduler.outcome_loop import OutcomeLoop
+from ostinato.scheduler.ownership import Ownership
 from ostinato.scheduler.shared_time import SharedTime
 from ostinato.scheduler.watch_loop import WatchLoop
+from ostinato.scheduler.worker_streams import WorkerStreams
 from ostinato.simulation.mutations.mutation import Mutation
+from ostinato.wire.ledgers import CreditLedger
 from ostinato.wire.messages import OutcomesAcknowledged
 
 Function = Callable[..., Any]
@@ -158,6 +161,42 @@ def _fire_forgotten(original: Function) -> Function:
     return plan
 
 
+def _believes_from_now(original: Function) -> Function:
+    return lambda self, sent_us: original(self, self._clock.boot_us())
+
+
+def _extends_anyhow(original: Function) -> Function:
+    """Believes for as long as it takes to answer a heartbeat."""
+
+    def heartbeat(self: WorkerStreams, session: Any, message: Any) -> None:
+        ownership = self._ownership
+        until_us = ownership._believed_until_us
+        if ownership.is_registered:
+            ownership._believed_until_us = max(until_us, ownership._clock.boot_us() + 1)
+        try:
+            original(self, session, message)
+        finally:
+            ownership._believed_until_us = until_us
+
+    return heartbeat
+
+
+def _credits_doubled(original: Function) -> Function:
+    def available(self: CreditLedger, pool: str) -> int:
+        return int(original(self, pool)) + self._granted.get(pool, 0)
+
+    return available
+
+
+def _pause_unsaid(original: Function) -> Function:
+    async def correct(self: DispatchLoop, refs: Any, *others: Any) -> Any:
+        await self._definitions.load_tasks(refs)
+        known = [(ref, self._definitions.task(ref)) for ref in refs]
+        return await original(self, [ref for ref, task in known if task and not task.paused], *others)
+
+    return correct
+
+
 def _untold(original: Function) -> Function:
     def end_badly(attempt: Any, failure: Any, *, outcome: Any, decision: Any, into: Effects) -> None:
         original(attempt, failure, outcome=outcome, decision=decision, into=into)
@@ -287,6 +326,49 @@ SCHEDULER: tuple[Mutation, ...] = (
         seed_count=20,
         first_seed=8,
         found_by=("fires",),
+    ),
+    Mutation(
+        name="belief_from_answer",
+        meaning="counts its belief from the answer to a renewal, not from its sending",
+        patches=((Ownership, "_believe_from", _believes_from_now),),
+        seed_count=20,
+        first_seed=8,
+        found_by=("belief",),
+        kinds=("wire_slow",),
+        fault_us_max=MINUTE,
+        shape={
+            "has_session_locks": False,
+            "node_count": 2,
+            "safety_us": 3 * MINUTE,
+            "faults": {"wire_slow": 5 * SECOND},
+        },
+    ),
+    Mutation(
+        name="lease_without_belief",
+        meaning="extends leases of workers without believing in its partitions",
+        patches=((WorkerStreams, "_heartbeat", _extends_anyhow),),
+        seed_count=20,
+        first_seed=8,
+        found_by=("I1",),
+        kinds=("database_silent", "link_silent"),
+        fault_us_max=MINUTE,
+        shape={"node_count": 2, "worker_count": 2, "safety_us": 3 * MINUTE},
+    ),
+    Mutation(
+        name="credits_doubled",
+        meaning="gives each credit of a worker out twice",
+        patches=((CreditLedger, "available", _credits_doubled),),
+        seed_count=10,
+        found_by=("places",),
+        kinds=("hints_disturbed",),
+    ),
+    Mutation(
+        name="pause_unsaid",
+        meaning="lets held work say of a paused task what it said before",
+        patches=((DispatchLoop, "_correct", _pause_unsaid),),
+        seed_count=20,
+        found_by=("reasons",),
+        kinds=("worker_killed",),
     ),
     Mutation(
         name="loss_untold",

@@ -7,8 +7,10 @@ from typing import Any
 
 from ostinato.simulation.guardian import GuardianProgram
 from ostinato.simulation.mutations.mutation import Mutation
+from ostinato.simulation.spool_disk import SimulatedSpoolDisk
 from ostinato.worker.attempts import Attempts
 from ostinato.worker.lease_guard import LeaseGuard
+from ostinato.worker.spool_file import Contents
 from ostinato.worker.task_run import AttemptRun
 
 Function = Callable[..., Any]
@@ -32,6 +34,14 @@ def _no_last_look(original: Function) -> Function:
         return None
 
     return begin
+
+
+def _spool_forgotten(original: Function) -> Function:
+    async def read(self: SimulatedSpoolDisk, worker_id: str) -> Contents:
+        await original(self, worker_id)
+        return Contents([], "")
+
+    return read
 
 
 def _leases_from_receipt(original: Function) -> Function:
@@ -61,6 +71,7 @@ def _wall_clock(original: Function) -> Function:
     return stop_overdue
 
 
+_I6 = "I6"
 _NO_GUARDIAN = (GuardianProgram, "_look_again", _never_looks)
 
 WORKER: tuple[Mutation, ...] = (
@@ -81,6 +92,14 @@ WORKER: tuple[Mutation, ...] = (
         first_seed=5,
         found_by=("I1",),
         kinds=("network_slow", "supervisor_frozen", "machine_frozen"),
+    ),
+    Mutation(
+        name="spool_dropped",
+        meaning="forgets the results that a former worker has left on the disk of a machine that lost power",
+        patches=((SimulatedSpoolDisk, "read", _spool_forgotten),),
+        seed_count=30,
+        found_by=(_I6,),
+        kinds=("machine_lost", "worker_cut_off", "database_read_only"),
     ),
     Mutation(
         name="lease_too_long",

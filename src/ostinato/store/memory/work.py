@@ -23,7 +23,7 @@ def find_work(
     found = [identifier for _, identifier in islice(ranked, limit + 1)]
     chosen = dict.fromkeys(found[:limit])
     for query in held:
-        chosen.update(dict.fromkeys(_held(tables, query, owned=owned, now_us=now_us)))
+        chosen.update(dict.fromkeys(_held(tables, query, owned=owned)))
     return FoundWork(
         instances=[_work_row(tables.instances[identifier]) for identifier in chosen],
         more=len(found) > limit,
@@ -45,12 +45,11 @@ def _due(tables: Tables, priority: int, *, owned: frozenset[int], now_us: int) -
             yield due_us - priority * AGEING_US_PER_PRIORITY, identifier
 
 
-def _held(tables: Tables, query: HeldQuery, *, owned: frozenset[int], now_us: int) -> list[str]:
+def _held(tables: Tables, query: HeldQuery, *, owned: frozenset[int]) -> list[str]:
     ranked = sorted(
         (due_us - tables.instances[identifier].priority * AGEING_US_PER_PRIORITY, identifier)
         for due_us, identifier in tables.held[query.ref]
-        if due_us <= now_us
-        and tables.instances[identifier].hold in query.holds
+        if tables.instances[identifier].hold in query.holds
         and tables.instances[identifier].partition in owned
     )
     return [identifier for _, identifier in ranked[: query.limit]]

@@ -32,16 +32,16 @@ async def find_work(
     """As the protocol says; the rows are read last, so that only those that are given are read."""
     queue = await find_due(driver, partitions, now_us=now_us, limit=limit + 1, floors=floors)
     chosen = dict.fromkeys(due.id for due in queue.due[:limit])
-    chosen.update(dict.fromkeys(await _held(driver, held, partitions=partitions, now_us=now_us)))
+    chosen.update(dict.fromkeys(await _held(driver, held, partitions=partitions)))
     instances = await _read(driver, list(chosen), columns=WORK, build=work_instance)
     # What somebody has moved between the statements is no work any more.
-    instances = [row for row in instances if row.state in WAITING_STATES and row.due_us <= now_us]
+    instances = [
+        row for row in instances if row.state in WAITING_STATES and (row.hold or row.due_us <= now_us)
+    ]
     return FoundWork(instances, more=len(queue.due) > limit, next_due_us=queue.next_due_us)
 
 
-async def _held(
-    driver: Driver, queries: Sequence[HeldQuery], *, partitions: Sequence[int], now_us: int
-) -> list[str]:
+async def _held(driver: Driver, queries: Sequence[HeldQuery], *, partitions: Sequence[int]) -> list[str]:
     """Of each query the first rows by age, up to its limit; two statements for all but very many tasks."""
     if not queries or not partitions:
         return []
@@ -60,12 +60,10 @@ async def _held(
             task=literal(queries[number].ref.name),
             priority=priority,
             first_us=first_us,
-            now_us=now_us,
             partitions=listed(sorted(partitions)),
             limit=queries[number].limit,
         )
         for number, hold, priority, first_us in groups
-        if first_us <= now_us
     ]
     ranked: dict[int, list[tuple[int, str]]] = {}
     for part in _parts(branches):

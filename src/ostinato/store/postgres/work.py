@@ -63,8 +63,8 @@ async def find_work(
     """Seeks into the queues of the partitions, merged by age; then the rows themselves."""
     due, next_due_us = await _due(driver, sorted(partitions), now_us=now_us, count=limit + 1, floors=floors)
     chosen = dict.fromkeys(row.id for row in due[:limit])
-    chosen |= dict.fromkeys(await _held(driver, held, partitions=partitions, now_us=now_us))
-    instances = [row for row in await _work(driver, list(chosen)) if row.due_us <= now_us]
+    chosen |= dict.fromkeys(await _held(driver, held, partitions=partitions))
+    instances = [row for row in await _work(driver, list(chosen)) if row.hold or row.due_us <= now_us]
     return FoundWork(instances, more=len(due) > limit, next_due_us=next_due_us)
 
 
@@ -115,7 +115,7 @@ def _branches(partitions: Sequence[int]) -> list[Branch]:
 
 
 async def _held(
-    driver: DriverConnection, queries: Sequence[HeldQuery], *, partitions: Sequence[int], now_us: int
+    driver: DriverConnection, queries: Sequence[HeldQuery], *, partitions: Sequence[int]
 ) -> list[str]:
     branches = [
         (number, query.ref.namespace, query.ref.name, hold.value, query.limit)
@@ -124,7 +124,7 @@ async def _held(
     ]
     if not branches:
         return []
-    rows = await driver.fetch(_HELD, *zip(*branches, strict=True), now_us, sorted(partitions))
+    rows = await driver.fetch(_HELD, *zip(*branches, strict=True), sorted(partitions))
     return [row["id"] for row in rows]
 
 

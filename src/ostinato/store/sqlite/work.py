@@ -25,7 +25,7 @@ def find_work(
     due = row_numbers(connection, _by_age(branches), parameters={"now_us": now_us, "limit": limit + 1})
     chosen = dict.fromkeys(due[:limit])
     for query in held:
-        chosen.update(dict.fromkeys(_held(connection, query, owned=owned, now_us=now_us)))
+        chosen.update(dict.fromkeys(_held(connection, query, owned=owned)))
     found = FoundWork(
         instances=read_work(connection, list(chosen)),
         more=len(due) > limit,
@@ -42,7 +42,7 @@ def _by_age(branches: Iterable[str]) -> str:
     )
 
 
-def _held(connection: sqlite3.Connection, query: HeldQuery, *, owned: str, now_us: int) -> list[int]:
+def _held(connection: sqlite3.Connection, query: HeldQuery, *, owned: str) -> list[int]:
     branches = [
         statement("find_held").format(hold=hold.value, priority=priority, owned=owned)
         for hold in sorted(set(query.holds))
@@ -54,7 +54,6 @@ def _held(connection: sqlite3.Connection, query: HeldQuery, *, owned: str, now_u
         connection,
         _by_age(branches),
         parameters={
-            "now_us": now_us,
             "limit": query.limit,
             "namespace": query.ref.namespace,
             "task": query.ref.name,

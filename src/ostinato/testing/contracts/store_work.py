@@ -167,6 +167,17 @@ class WorkContract:
         ]
         assert await store.held_tasks([9]) == []
 
+    async def test_a_held_row_is_found_though_the_time_is_before_it(self, store: Store) -> None:
+        """The clock by which it was due has been put back; whoever asks must not take it for gone."""
+        owner = await Owner.of(store)
+        rows = [make_instance(1, due_us=T0 + MINUTE), make_instance(2, due_us=T0)]
+        await owner.submit(*rows)
+        await _hold(owner, Hold.BUSY, *rows)
+        query = HeldQuery(REF, (Hold.BUSY,), 10)
+        found = await store.find_work(ALL, now_us=T0, limit=10, held=[query])
+        assert [row.id for row in found.instances] == ["i000002", "i000001"]
+        assert found.next_due_us is None
+
     async def test_overlap_lets_the_earliest_start_once_nothing_else_lives(self, store: Store) -> None:
         owner = await Owner.of(store)
         (running,) = await owner.run(make_instance("runs"))

@@ -1,5 +1,6 @@
--- Due rows of held tasks, for (numbers of queries, namespaces, tasks, holds, limits, now, partitions): of each query
+-- Rows of held tasks, for (numbers of queries, namespaces, tasks, holds, limits, partitions): of each query
 -- the first by age, up to its limit, from one branch for each of its holds and each priority.
+-- Whatever their time: a clock that has been put back has not come to that of some of them yet.
 -- Index: instance_held; the partition is a residual filter, since a task nearly always is in one.
 SELECT query, id FROM (
   SELECT wanted.query, entry.id, wanted.count, row_number() OVER (
@@ -11,8 +12,8 @@ SELECT query, id FROM (
   CROSS JOIN LATERAL (
     SELECT due_us, id FROM instance
     WHERE instance.hold IS NOT NULL AND instance.namespace = wanted.namespace AND instance.task = wanted.task
-      AND instance.hold = wanted.hold AND instance.priority = level.priority AND due_us <= $6::bigint
-      AND instance.partition = ANY($7::int[])
+      AND instance.hold = wanted.hold AND instance.priority = level.priority
+      AND instance.partition = ANY($6::int[])
     ORDER BY due_us, id LIMIT wanted.count
   ) AS entry
 ) AS ranked
