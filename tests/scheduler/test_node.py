@@ -245,6 +245,49 @@ def test_submissions_that_come_at_once_obey_the_overlap_rule_one_after_the_other
     run_virtual(story())
 
 
+def test_what_waits_in_a_queue_waits_for_no_younger_one_that_is_due_later() -> None:
+    async def story() -> None:
+        cluster, task = Cluster(), python_task(overlap="queue")
+        await cluster.start(task)
+        worker = await worker_of(cluster, lambda item: None)
+        first = await cluster.submit(task)
+        await cluster.in_state(first, State.RUNNING)
+        second = await cluster.submit(task)
+        await cluster.sleep(SECOND)
+        later = await cluster.submit(task, due_us=cluster.clock.wall_us() + 30 * SECOND)
+        await worker.finish(worker.assigned[0], b"1")
+        await cluster.in_state(first, State.SUCCESS)
+        await cluster.sleep(SECOND)
+        assert (await cluster.instance(second)).state is State.RUNNING
+        await cluster.sleep(30 * SECOND)
+        assert (await cluster.instance(later)).hold is Hold.OVERLAP
+        await worker.finish(worker.assigned[1], b"1")
+        await cluster.in_state(later, State.RUNNING)
+        await worker.disconnect()
+        await cluster.stop()
+
+    run_virtual(story())
+
+
+def test_what_has_started_stands_before_an_older_one_that_was_seen_late() -> None:
+    async def story() -> None:
+        cluster, task = Cluster(), python_task(overlap="queue")
+        await cluster.start(task)
+        worker = await worker_of(cluster, lambda item: None)
+        first = await cluster.submit(task)
+        await cluster.in_state(first, State.RUNNING)
+        # Its submission began before that of the first, and was committed after it.
+        older = await cluster.submit(task, created_us=cluster.clock.wall_us() - SECOND)
+        await cluster.sleep(SECOND)
+        assert (await cluster.instance(older)).hold is Hold.OVERLAP
+        await worker.finish(worker.assigned[0], b"1")
+        await cluster.in_state(older, State.RUNNING)
+        await worker.disconnect()
+        await cluster.stop()
+
+    run_virtual(story())
+
+
 def test_cancel_ends_what_waits_at_once_and_what_runs_when_its_attempt_has() -> None:
     async def story() -> None:
         cluster, task = Cluster(), python_task()

@@ -19,6 +19,7 @@ from ostinato.core.partition.expire import end_waiting, expire
 from ostinato.core.partition.fire import admit
 from ostinato.core.partition.running import Loss, RunningAttempt
 from ostinato.core.routing import Placed, RoutingRound, Unplaced
+from ostinato.core.schedule.overlap import stands_before
 from ostinato.core.states import Hold, State
 from ostinato.scheduler.held_work import RELEASED_BY_WORKERS
 from ostinato.scheduler.loop import Loop
@@ -353,18 +354,13 @@ class DispatchLoop(Loop):
         return task is not None and task.definition.overlap == "replace"
 
     async def _earlier_instances(self, instances: list[Instance]) -> dict[str, list[Instance]]:
-        """For submissions whose task sets an overlap rule: the live instances before each."""
+        """For submissions whose task sets an overlap rule: the live instances that stand before each."""
         fresh = [row for row in instances if self._needs_admission(row)]
         if not fresh:
             return {}
         live = await self._store.live_instances(list({row.ref: None for row in fresh}), limit=LIVE_COUNT_MAX)
         return {
-            row.id: [
-                other
-                for other in live.get(row.ref, [])
-                if (other.created_us, other.id) < (row.created_us, row.id)
-            ]
-            for row in fresh
+            row.id: [other for other in live.get(row.ref, []) if stands_before(other, row)] for row in fresh
         }
 
     def _needs_admission(self, instance: Instance) -> bool:
@@ -382,6 +378,9 @@ class DispatchLoop(Loop):
         for held in effects.batch.holds:
             if held.instance_id not in dropped:
                 self._held.note(refs[held.instance_id], held.hold)
+                if held.hold is Hold.OVERLAP:
+                    # What it waits for may have ended already, or wait for nothing but it.
+                    self.wake()
 
     def _send(
         self,

@@ -21,6 +21,7 @@ from ostinato.core.instants import MILLISECOND, MINUTE, SECOND
 from ostinato.core.partition.effects import Effects
 from ostinato.core.partition.ended import lose_attempt
 from ostinato.core.partition.running import Loss, RunningAttempt
+from ostinato.scheduler.dispatch_loop import DispatchLoop
 from ostinato.scheduler.loop import Loop
 from ostinato.scheduler.outcome_loop import OutcomeLoop
 from ostinato.scheduler.parts import NodeParts
@@ -39,7 +40,7 @@ class HealthLoop(Loop):
 
     name = "health"
 
-    def __init__(self, parts: NodeParts, *, outcomes: OutcomeLoop) -> None:
+    def __init__(self, parts: NodeParts, *, outcomes: OutcomeLoop, dispatch: DispatchLoop) -> None:
         super().__init__(parts.clock, parts.hooks)
         self._config = parts.config
         self._rng = parts.rng
@@ -49,7 +50,7 @@ class HealthLoop(Loop):
         self._definitions = parts.definitions
         self._sessions = parts.sessions
         self._held = parts.held
-        self._outcomes = outcomes
+        self._outcomes, self._dispatch = outcomes, dispatch
         self._overlaps_checked_us = 0
 
     async def run_once(self) -> int | None:
@@ -65,7 +66,8 @@ class HealthLoop(Loop):
             await self._drop_unresponsive(boot_us)
             if boot_us - self._overlaps_checked_us >= OVERLAP_CHECK_US:
                 self._overlaps_checked_us = boot_us
-                self._held.recheck_overlaps()
+                if self._held.recheck_overlaps():
+                    self._dispatch.wake()
         self._sessions.forget_left(boot_us - 2 * self._patience_us)
         return self._next_look_us(boot_us)
 

@@ -44,9 +44,10 @@ class HeldWork:
         if ref in self._overlapping:
             self._freed[ref] = None
 
-    def recheck_overlaps(self) -> None:
-        """Safety net: ask for every task with overlapping instances in the next round."""
+    def recheck_overlaps(self) -> bool:
+        """Safety net: ask for every task with overlapping instances in the next round; false without any."""
         self._freed.update(self._overlapping)
+        return bool(self._overlapping)
 
     def candidates(self) -> list[TaskRef]:
         """Tasks to ask for in this round, in turn."""

@@ -63,7 +63,7 @@ class SchedulerNode:
         self.requests = RequestLoop(
             parts, triggers=self.triggers, dispatch=self.dispatch, registry=self.registry
         )
-        self.health = HealthLoop(parts, outcomes=self.outcomes)
+        self.health = HealthLoop(parts, outcomes=self.outcomes, dispatch=self.dispatch)
         self.output = OutputLoop(parts)
         self.retention = RetentionLoop(parts)
         self.backlog = BacklogLoop(parts)

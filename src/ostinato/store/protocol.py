@@ -186,7 +186,7 @@ class Store(Protocol):
         """For each task at most one instance held as ``overlap`` that may start now.
 
         That is the earliest (fire_us, created_us, id), and only where no other live instance of the task
-        exists that is not itself held as ``overlap``.
+        that is not itself held as ``overlap`` stands before it (`core.schedule.overlap.stands_before`).
         """
         ...
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
+from ostinato.core.model import Instance
 from ostinato.errors import UserError
 
 OVERLAP_MODES = ("allow", "forbid", "queue", "replace")
@@ -26,6 +27,15 @@ class LiveInstance(NamedTuple):
     due_us: int
     #: It has been created by ``replace`` and waits for the instances before it to end.
     is_waiting_replacement: bool = False
+
+
+def stands_before(other: Instance, waiting: Instance) -> bool:
+    """Whether `other`, which is live, has to end before `waiting` may start.
+
+    What has started has to, whenever it was made. What has not only if it is older: a younger one, due later
+    perhaps, will be put behind this one itself.
+    """
+    return other.attempt > 0 or (other.created_us, other.id) < (waiting.created_us, waiting.id)
 
 
 class OverlapDecision(NamedTuple):

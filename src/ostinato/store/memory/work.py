@@ -9,6 +9,7 @@ from itertools import islice
 
 from ostinato.core.definition import TaskRef
 from ostinato.core.model import Instance
+from ostinato.core.schedule.overlap import stands_before
 from ostinato.core.states import Hold
 from ostinato.store.batches import ChangedTask, FoundTriggers, FoundWork, HeldQuery, Request, TaskChange
 from ostinato.store.memory.tables import Tables, without_payload
@@ -69,8 +70,12 @@ def find_overlap_ready(tables: Tables, refs: Sequence[TaskRef]) -> list[Instance
     ready: list[Instance] = []
     for ref in dict.fromkeys(refs):
         live = [tables.instances[identifier] for _, identifier in tables.live[ref]]
-        if live and all(instance.hold is Hold.OVERLAP for instance in live):
-            ready.append(_work_row(min(live, key=_overlap_order)))
+        waiting = [instance for instance in live if instance.hold is Hold.OVERLAP]
+        if not waiting:
+            continue
+        first = min(waiting, key=_overlap_order)
+        if not any(stands_before(other, first) for other in live if other.hold is not Hold.OVERLAP):
+            ready.append(_work_row(first))
     return ready
 
 

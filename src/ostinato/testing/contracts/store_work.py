@@ -200,12 +200,23 @@ class WorkContract:
     @pytest.mark.parametrize("state", [State.PENDING, State.BLOCKED])
     async def test_overlap_counts_whatever_is_not_terminal(self, store: Store, state: State) -> None:
         owner = await Owner.of(store)
-        await owner.submit(make_instance(1, hold=Hold.OVERLAP), make_instance(2, state=state))
+        await owner.submit(make_instance(2, hold=Hold.OVERLAP), make_instance(1, state=state))
         assert await store.find_overlap_ready([REF]) == []
         batch = owner.batch()
-        batch.ended_waiting = [EndWaiting("i000002", 3, state, 0, State.CANCELLED, "", T0)]
+        batch.ended_waiting = [EndWaiting("i000001", 3, state, 0, State.CANCELLED, "", T0)]
         await store.commit(batch)
-        assert [row.id for row in await store.find_overlap_ready([REF])] == ["i000001"]
+        assert [row.id for row in await store.find_overlap_ready([REF])] == ["i000002"]
+
+    async def test_what_is_younger_and_has_not_started_overlaps_nothing(self, store: Store) -> None:
+        owner = await Owner.of(store)
+        await owner.submit(
+            make_instance(2, created_us=T0, hold=Hold.OVERLAP),
+            make_instance(1, created_us=T0 + 1, due_us=T0 + HOUR),
+            make_instance(3, created_us=T0, due_us=T0 - 1),
+        )
+        assert [row.id for row in await store.find_overlap_ready([REF])] == ["i000002"]
+        await owner.run(make_instance(4, created_us=T0 + 1))
+        assert await store.find_overlap_ready([REF]) == []
 
     # ── expiry, live and running rows ────────────────────────────────────────────────────────────────
 

@@ -1,9 +1,10 @@
--- The earliest instance of each task that waits for others to end, where there is no other left.
+-- The earliest instance of each task that waits for others to end, where nothing that has started is left, nor anything
+-- that is older than it.
 -- Index: instance_held; instance_live, which alone gives the order asked for, and in which whoever stands in the way
 -- is nearly always the oldest.
 SELECT first.id FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS wanted(namespace, task, place)
 CROSS JOIN LATERAL (
-  SELECT id FROM instance
+  SELECT id, created_us FROM instance
   WHERE hold IS NOT NULL AND namespace = wanted.namespace AND task = wanted.task AND hold = 'overlap'
   ORDER BY coalesce(fire_us, created_us), created_us, id LIMIT 1
 ) AS first
@@ -11,6 +12,7 @@ WHERE (
   SELECT other.id FROM instance AS other
   WHERE other.finished_us IS NULL AND other.namespace = wanted.namespace AND other.task = wanted.task
     AND other.hold IS DISTINCT FROM 'overlap'
+    AND (other.attempt > 0 OR (other.created_us, other.id) < (first.created_us, first.id))
   ORDER BY other.created_us LIMIT 1
 ) IS NULL
 ORDER BY wanted.place
