@@ -328,7 +328,9 @@ async def test_a_statement_that_takes_too_long_is_ended_by_the_server(
 ) -> None:
     limit = "max_statement_time = 0.01" if database.kind == "mariadb" else "max_execution_time = 10"
     tables = ", ".join(f"partition_owner AS p{number}" for number in range(5))
-    assert await _fault_of(store, f"SET SESSION {limit}; SELECT count(*) FROM {tables}") == "refused"
+    # With a condition: a bare count, which MySQL leaves to its engine, is ended without a word of the limit.
+    endless = f"SELECT count(*) FROM {tables} WHERE p0.owner <> 'nobody'"
+    assert await _fault_of(store, f"SET SESSION {limit}; {endless}") == "refused"
 
 
 async def _fault_of(store: MysqlStore, statement: str) -> str:
