@@ -1,7 +1,7 @@
 """Ends the sessions that a taker of partitions waits for.
 
 Everybody may end sessions of the same user. To see which one holds a lock the user needs the privilege
-``PROCESS`` (on MySQL also ``SELECT`` on ``performance_schema``), and for sessions of other users
+``PROCESS`` (on MySQL ``SELECT`` on ``performance_schema``), and for sessions of other users
 ``CONNECTION ADMIN`` (MySQL: ``CONNECTION_ADMIN``). Without them the server's own time-outs end a former owner
 that is frozen, within two to three seconds.
 """
@@ -36,7 +36,10 @@ async def end_blockers(driver: Driver, session: int) -> list[int]:
 
     Says in the log whom it has ended, and what it was not allowed to do.
     """
-    query = _MARIADB if session_of(driver).server.is_mariadb else _MYSQL
+    if session_of(driver).server.is_mariadb:
+        query, rights = _MARIADB, "PROCESS and CONNECTION ADMIN"
+    else:
+        query, rights = _MYSQL, "SELECT on performance_schema and CONNECTION_ADMIN"
     ended: list[int] = []
     try:
         for (blocker,) in await fetch(driver, query.format(session=session)):
@@ -47,7 +50,7 @@ async def end_blockers(driver: Driver, session: int) -> list[int]:
                     raise
             ended.append(int(blocker))
     except MySQLError as error:
-        hint = "grant it PROCESS and CONNECTION ADMIN, or wait for the server's time-outs"
+        hint = f"grant it {rights}, or wait for the server's time-outs"
         _log.warning("takeover_blocked", extra={"reason": str(error.args[-1]), "hint": hint})
     if ended:
         _log.warning("takeover_ended_sessions", extra={"sessions": ended})

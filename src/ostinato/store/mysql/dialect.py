@@ -106,7 +106,6 @@ class MysqlDialect:
             lock_wait_s=_OWNER_LOCK_WAIT_S,
             connect_timeout=_CONNECT_TIMEOUT_S,
             user=url.user,
-            password=url.password or "",
             **arguments,
         )
         try:

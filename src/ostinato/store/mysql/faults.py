@@ -22,6 +22,7 @@ _CONFLICTS = {
     1614: "deadlock",
     # NOWAIT of an operator's tool, or a table being altered.
     3572: "lock_timeout",
+    3101: "serialization",  # MySQL: Group Replication has refused the transaction
     1412: "serialization",  # a table was altered since the transaction began
     # What looked first whether the row was there was overtaken: it looks again.
     DUPLICATE: "duplicate",
@@ -89,6 +90,8 @@ _UNUSABLE = {
     1194,  # table crashed
     1195,
     3118,  # account locked
+    3159,  # the server takes encrypted connections only
+    3955,  # MySQL: locked after too many wrong passwords
     4151,
 }
 #: The server refuses a value; `safe_reason` says it without the value.

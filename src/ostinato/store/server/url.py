@@ -95,7 +95,7 @@ class ServerUrl(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def connect_arguments(self) -> dict[str, object]:
-        """What the driver's ``connect`` needs beyond the URL: socket and TLS.
+        """What the driver's ``connect`` needs beyond the URL: socket, TLS and MySQL's password as bytes.
 
         Raises ``INVALID_SETTING`` where a certificate's file cannot be used.
         """
@@ -105,6 +105,9 @@ class ServerUrl(msgspec.Struct, frozen=True, kw_only=True):
             arguments |= {"host": self.socket, "port": self.port}
         elif self.socket:
             arguments["unix_socket"] = self.socket
+        if self.family == "mysql" and self.password:
+            # The driver would write a text in Latin-1, or fail at it; the servers hash its UTF-8.
+            arguments["password"] = self.password.encode()
         if self.socket or self.sslmode == "disable":
             return arguments | ({"ssl": False} if self.family == "postgresql" else {})
         if self.sslmode == "prefer":
