@@ -91,7 +91,7 @@ class Acts(Checker):
             elif self._open.pop(request.request_id, None) is None:
                 self.violate(event.at_us, request.request_id, f"the {request.kind} was answered twice")
             else:
-                self._answers.put(event.at_us, request.request_id, request.answer_code)
+                self._answers.put(request.request_id, request.answer_code, at_us=event.at_us)
                 self._check_answer(event, request)
 
     def _take_row(self, row: RowCommitted) -> None:

@@ -80,7 +80,7 @@ class SingleExecution(Checker):
     def _begin(self, event: ExecutionBegan) -> None:
         if event.attempt_id in self._begun:
             self.violate(event.at_us, event.instance_id, f"attempt {event.attempt_id} has begun twice")
-        self._begun.put(event.at_us, event.attempt_id, None)
+        self._begun.put(event.attempt_id, None, at_us=event.at_us)
         others = self._by_instance.setdefault(event.instance_id, [])
         for attempt_id in others:
             other = self._executing[attempt_id]

@@ -55,7 +55,7 @@ class NothingLost(Checker):
             self._rows[after.id] = row
         elif before is not None:
             self._rows.pop(before.id, None)
-            (self._deleted_by_key if before.key else self._deleted).put(row.at_us, before.id, None)
+            (self._deleted_by_key if before.key else self._deleted).put(before.id, None, at_us=row.at_us)
             if before.state not in TERMINAL_STATES:
                 self.violate(row.at_us, before.id, f"it was deleted while {before.state}")
 

@@ -31,7 +31,7 @@ class OneDecisionMaker(Checker):
         assert isinstance(event, Transaction), "it listens to nothing else"
         for node in event.nodes:
             if not node.is_there:
-                self._gone.put(event.at_us, node.node_id, None)
+                self._gone.put(node.node_id, None, at_us=event.at_us)
         for change in event.owners:
             self._check_owner(change)
         for row in event.rows:
@@ -86,7 +86,7 @@ class OneDecisionMaker(Checker):
                 )
             if instance.attempt_id in self._assigned:
                 self.violate(row.at_us, subject, f"attempt id {instance.attempt_id} was used before")
-            self._assigned.put(row.at_us, instance.attempt_id, (instance.id, instance.attempt))
+            self._assigned.put(instance.attempt_id, (instance.id, instance.attempt), at_us=row.at_us)
 
     def _check_assigned(self, event: ExecutionBegan) -> None:
         if self._assigned.get(event.attempt_id) != (event.instance_id, event.attempt):

@@ -47,7 +47,7 @@ class ResultsCountOnce(Checker):
             case Transaction():
                 self._take(event)
             case ExecutionBegan():
-                self._began.put(event.at_us, event.attempt_id, event)
+                self._began.put(event.attempt_id, event, at_us=event.at_us)
             case ExecutionEnded():
                 self._end(event)
             case Fault():
@@ -87,7 +87,7 @@ class ResultsCountOnce(Checker):
 
     def _forget(self, at_us: int, instance_id: str) -> None:
         """It is deleted, long after it had ended: whatever of it was owed should be there."""
-        self._gone.put(at_us, instance_id, None)
+        self._gone.put(instance_id, None, at_us=at_us)
         for attempt_id in [known for known, owed in self._owed.items() if owed[0] == instance_id]:
             del self._owed[attempt_id]
             self._require_result(at_us, instance_id, attempt_id=attempt_id)
@@ -96,7 +96,7 @@ class ResultsCountOnce(Checker):
         attempt_id = before.attempt_id
         if attempt_id in self._counted:
             self.violate(event.at_us, after.id, f"attempt {attempt_id} has ended twice")
-        self._counted.put(event.at_us, attempt_id, None)
+        self._counted.put(attempt_id, None, at_us=event.at_us)
         told = [row for row in event.told_of(after.id) if row.attempt_id == attempt_id]
         if after.state is State.SUCCESS:
             self._owed.pop(attempt_id, None)
@@ -118,7 +118,7 @@ class ResultsCountOnce(Checker):
     def _end(self, event: ExecutionEnded) -> None:
         if event.attempt_id in self._ended:
             return
-        self._ended.put(event.at_us, event.attempt_id, event.how)
+        self._ended.put(event.attempt_id, event.how, at_us=event.at_us)
         began = self._began.get(event.attempt_id)
         if began is None or event.how == "killed" or began.machine in self._waiting:
             return

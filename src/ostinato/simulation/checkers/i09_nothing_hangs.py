@@ -45,7 +45,7 @@ class NothingHangs(Checker):
                 self._executing.add(event.attempt_id)
             case ExecutionEnded():
                 self._executing.discard(event.attempt_id)
-                self._ended_us.put(event.at_us, event.attempt_id, event.at_us)
+                self._ended_us.put(event.attempt_id, event.at_us, at_us=event.at_us)
             case Phase() if event.name == "healed":
                 self._healed_us = event.at_us
             case Tick() if self._healed_us is not None:

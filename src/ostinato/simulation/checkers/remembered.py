@@ -35,7 +35,7 @@ class Remembered(Generic[Key, Value]):
         """None for what was never put, or is forgotten."""
         return self._young[key] if key in self._young else self._old.get(key)
 
-    def put(self, at_us: int, key: Key, value: Value) -> None:
+    def put(self, key: Key, value: Value, *, at_us: int) -> None:
         """Know `key` from now on; `at_us` (true time) never falls."""
         if at_us - self._since_us > self._for_us:
             self._old, self._young, self._since_us = self._young, {}, at_us
