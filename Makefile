@@ -83,8 +83,8 @@ bench: $(STAMP) ## Measure how fast a backlog drains
 	@$(BIN)/python bench/drain.py
 
 SEEDS ?= 0:500
-simulate: $(STAMP) ## Run simulated clusters under faults (SEEDS=0:500)
-	@$(BIN)/python -m ostinato.simulation --seeds $(SEEDS) --jobs 2
+simulate: $(STAMP) ## Run simulated clusters under faults (SEEDS=0:500; HOURS=2: each for so long)
+	@$(BIN)/python -m ostinato.simulation --seeds $(SEEDS) $(if $(HOURS),--hours $(HOURS) )--jobs 2
 
 cases-full: $(STAMP) ## Run the hard cases at full length (hours)
 	@OSTINATO_CASES_FULL=1 $(BIN)/python -m pytest -o faulthandler_timeout=4500 tests/cases tests/core/schedule \

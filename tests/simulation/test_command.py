@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from ostinato.simulation.__main__ import main
@@ -18,6 +20,28 @@ def test_seeds_are_run_and_what_they_cost_is_told(capsys: pytest.CaptureFixture[
     told = capsys.readouterr().out
     assert told.startswith("2 seeds, ")
     assert "s a cluster-hour\nfailed: none\n" in told
+
+
+def test_a_cluster_lives_for_hours_where_that_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--seeds", "3", "--hours", "0.05"]) == 0
+    told = capsys.readouterr().out
+    assert re.search(r"^1 seeds, 0\.0[5-9] cluster-hours, [1-9]\d* faults \(one every", told)
+    assert "s a cluster-hour\nfailed: none\n" in told
+
+
+def test_a_failing_long_run_is_named_with_its_hours(capsys: pytest.CaptureFixture[str]) -> None:
+    with MUTATIONS["loss_untold"].applied(), MUTATIONS["retry_late"].applied():
+        assert main(["--seeds", "3", "--hours", "0.1"]) == 1
+    told = capsys.readouterr().out
+    command = "python -m ostinato.simulation --hours 0.1 --trace 3, or --hours 0.1 --shrink 3"
+    assert f"repeat: {command}" in told
+
+
+@pytest.mark.parametrize("hours", ["0", "-1", "200", "long", "nan"])
+def test_what_is_no_number_of_hours_is_refused(capsys: pytest.CaptureFixture[str], hours: str) -> None:
+    with pytest.raises(SystemExit):
+        main(["--seeds", "3", "--hours", hours])
+    assert "is no number of hours up to 168" in capsys.readouterr().err
 
 
 def test_a_failing_seed_is_named_with_the_command_that_repeats_it(capsys: pytest.CaptureFixture[str]) -> None:

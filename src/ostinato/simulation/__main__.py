@@ -8,17 +8,21 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from itertools import count
 
 from ostinato.core.instants import HOUR, SECOND
+from ostinato.simulation.history import Event, Tick
 from ostinato.simulation.mutations.catalogue import MUTATIONS
 from ostinato.simulation.mutations.mutation import Mutation
 from ostinato.simulation.run import RunReport, run_seed
 from ostinato.simulation.shrink import shrink
-from ostinato.simulation.swarm import options_of
-from ostinato.simulation.trace import Trace
+from ostinato.simulation.swarm import SwarmOptions, long_options_of, options_of
+from ostinato.simulation.trace import Trace, line_of
 
 _COMMAND = "python -m ostinato.simulation"
+#: The longest run of one seed: a week.
+_HOURS_MAX = 168
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -26,6 +30,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog=_COMMAND, description=__doc__)
     parser.add_argument(
         "--seeds", type=_range, default="0:100", help="FIRST:LAST (LAST not included), or one seed"
+    )
+    parser.add_argument(
+        "--hours", type=_hours, help="have each cluster live for so many hours, not one or two minutes"
     )
     parser.add_argument("--jobs", type=int, default=1, help="processes to use")
     parser.add_argument("--minutes", type=float, help="go on with later seeds for so long")
@@ -35,13 +42,15 @@ def main(arguments: list[str] | None = None) -> int:
     said = parser.parse_args(arguments)
     _quiet()
     if said.mutation is not None:
+        if said.hours is not None:
+            parser.error("--mutation has seeds of its own, which are short: leave out --hours")
         return _find(MUTATIONS[said.mutation])
     if said.trace is not None:
-        return _trace(said.trace)
+        return _trace(_options(said.trace, said.hours))
     if said.shrink is not None:
-        return _shrink(said.shrink)
+        return _shrink(_options(said.shrink, said.hours))
     seeds = said.seeds if said.minutes is None else count(said.seeds.start)
-    return _many(seeds, jobs=said.jobs, minutes=said.minutes)
+    return _many(seeds, hours=said.hours, jobs=said.jobs, minutes=said.minutes)
 
 
 def _range(text: str) -> range:
@@ -56,20 +65,38 @@ def _range(text: str) -> range:
     return seeds
 
 
-def _one(seed: int) -> tuple[RunReport, float]:
+def _hours(text: str) -> float:
+    try:
+        hours = float(text)
+    except ValueError:
+        hours = 0.0
+    if not 0 < hours <= _HOURS_MAX:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no number of hours up to {_HOURS_MAX}; such as 0.5, or 3"
+        )
+    return hours
+
+
+def _options(seed: int, hours: float | None) -> SwarmOptions:
+    return options_of(seed) if hours is None else long_options_of(seed, hours)
+
+
+def _one(seed: int, *, hours: float | None) -> tuple[RunReport, float]:
     began_s = time.process_time()
-    report = run_seed(options_of(seed))
+    report = run_seed(_options(seed, hours))
     return report, time.process_time() - began_s
 
 
-def _many(seeds: Iterable[int], *, jobs: int, minutes: float | None) -> int:
+def _many(seeds: Iterable[int], *, hours: float | None, jobs: int, minutes: float | None) -> int:
     totals = _Totals()
-    for report, cpu_s in _reports(seeds, jobs=jobs, minutes=minutes):
+    length = "" if hours is None else f"--hours {hours:g} "
+    for report, cpu_s in _reports(seeds, hours=hours, jobs=jobs, minutes=minutes):
         totals.add(report, cpu_s)
         for sentence in report.sentences():
             sys.stdout.write(f"{sentence}\n")
         if report.violations:
-            sys.stdout.write(f"  repeat: {_COMMAND} --trace {report.seed}, or --shrink {report.seed}\n")
+            again = f"{_COMMAND} {length}--trace {report.seed}, or {length}--shrink {report.seed}"
+            sys.stdout.write(f"  repeat: {again}\n")
             sys.stdout.flush()
     sys.stdout.write(totals.text())
     return 1 if totals.failed else 0
@@ -80,19 +107,22 @@ def _quiet() -> None:
     logging.getLogger("ostinato").setLevel(logging.CRITICAL)
 
 
-def _reports(seeds: Iterable[int], *, jobs: int, minutes: float | None) -> Iterator[tuple[RunReport, float]]:
+def _reports(
+    seeds: Iterable[int], *, hours: float | None, jobs: int, minutes: float | None
+) -> Iterator[tuple[RunReport, float]]:
+    one = partial(_one, hours=hours)
     if jobs == 1 and minutes is None:
-        yield from map(_one, seeds)
+        yield from map(one, seeds)
         return
     with ProcessPoolExecutor(jobs, initializer=_quiet) as pool:
         if minutes is None:
-            yield from pool.map(_one, seeds, chunksize=4)
+            yield from pool.map(one, seeds, chunksize=4 if hours is None else 1)
             return
         left_s = 60.0 * minutes * jobs
         numbers = iter(seeds)
         while left_s > 0:
-            batch = [next(numbers) for _ in range(8 * jobs)]
-            for report, cpu_s in pool.map(_one, batch):
+            batch = [next(numbers) for _ in range((8 if hours is None else 1) * jobs)]
+            for report, cpu_s in pool.map(one, batch):
                 left_s -= cpu_s
                 yield report, cpu_s
 
@@ -131,19 +161,20 @@ class _Totals:
         )
 
 
-def _trace(seed: int) -> int:
-    trace = Trace()
-    report = run_seed(options_of(seed), listeners=[trace])
-    for line in trace.lines():
-        sys.stdout.write(f"{line}\n")
-    return _conclude(report)
+def _trace(options: SwarmOptions) -> int:
+    return _conclude(run_seed(options, listeners=[_tell]))
 
 
-def _shrink(seed: int) -> int:
-    options = options_of(seed)
+def _tell(event: Event) -> None:
+    """At once, so that a run of hours is not kept."""
+    if not isinstance(event, Tick):
+        sys.stdout.write(f"{line_of(event)}\n")
+
+
+def _shrink(options: SwarmOptions) -> int:
     report = run_seed(options)
     if not report.violations:
-        sys.stdout.write(f"seed {seed} violates nothing\n")
+        sys.stdout.write(f"seed {options.seed} violates nothing\n")
         return 0
     options, report = shrink(options, report)
     trace = Trace()

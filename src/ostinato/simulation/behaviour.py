@@ -65,10 +65,43 @@ _RUNS = (
 )
 
 
-def profiles_of(seed: int, *, count: int, start_us: int) -> list[Profile]:
-    """The tasks of a seed. `start_us`: shared time at which the run begins."""
+#: In a run of hours what waits ends by itself after so long, so that a cluster that is down a lot catches up.
+_QUEUE_TIMEOUT_US = 5 * MINUTE
+#: There triggers are so many times more seldom, and cron expressions those of people.
+_SLOWER = 10
+_SLOW_CRONS = {
+    "* * * * *": "* * * * *",
+    "*/5 * * * * *": "*/2 * * * *",
+    "*/20 * * * * *": "*/5 * * * *",
+    "30 * * * * *": "30 * * * * *",
+}
+
+
+def profiles_of(seed: int, *, count: int, start_us: int, is_long: bool = False) -> list[Profile]:
+    """The tasks of a seed. `start_us`: shared time at which the run begins. `is_long`: it takes hours."""
     rng = Random(f"profiles {seed}")
-    return [_profile(rng, f"t{number}", start_us=start_us) for number in range(count)]
+    profiles = [_profile(rng, f"t{number}", start_us=start_us) for number in range(count)]
+    return [_slower(profile) for profile in profiles] if is_long else profiles
+
+
+def _slower(profile: Profile) -> Profile:
+    definition = profile.definition
+    slower = msgspec.structs.replace(
+        definition,
+        triggers=tuple(map(_slower_trigger, definition.triggers)),
+        queue_timeout_us=definition.queue_timeout_us or _QUEUE_TIMEOUT_US,
+    )
+    return msgspec.structs.replace(profile, definition=slower)
+
+
+def _slower_trigger(trigger: Trigger) -> Trigger:
+    match trigger:
+        case IntervalTrigger():
+            return msgspec.structs.replace(trigger, every_us=_SLOWER * trigger.every_us)
+        case CronTrigger():
+            return msgspec.structs.replace(trigger, cron=_SLOW_CRONS[trigger.cron])
+        case _:
+            return trigger
 
 
 def _profile(rng: Random, name: str, *, start_us: int) -> Profile:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
+
 from ostinato.clock import Clock
 from ostinato.core.definition import TaskDefinition, TaskRef
-from ostinato.core.instants import HOUR, MILLISECOND, SECOND
+from ostinato.core.instants import HOUR, MILLISECOND, MINUTE, SECOND
 from ostinato.core.model import Instance
 from ostinato.core.states import State
 from ostinato.scheduler.config import NodeConfig
@@ -27,8 +29,13 @@ from ostinato.testing.virtual_clock import START_US
 
 #: Unfinished work that a healed cluster has to do at most; the rest is cancelled.
 LEFT_COUNT_MAX = 12
-#: A healed cluster fires on for so long; then it is left with what there is.
+#: A healed cluster fires on for so long; then it is left with what there is, and a part of that is cancelled,
+#: later than `acts.SETTLED_US`, before which no cancel need reach its worker.
 FIRING_US = 20 * SECOND
+#: In a run of hours what has ended goes while it runs.
+SUCCESS_RETENTION_US, OTHER_RETENTION_US = 10 * MINUTE, 20 * MINUTE
+#: And nodes look at each other more seldom there, as idle looks would cost more than all the rest.
+LONG_LOOK_US = 500 * MILLISECOND
 #: What a node's idea of the shared time may be off: half of a sample's way, and what clocks drift in between.
 TIME_TOLERANCE_US = 100 * MILLISECOND
 
@@ -40,7 +47,9 @@ class Cluster:
         self.loop = loop
         self.options = options
         self.history = History(lambda: loop.true_us)
-        self.profiles = profiles_of(options.seed, count=options.task_count, start_us=START_US)
+        self.profiles = profiles_of(
+            options.seed, count=options.task_count, start_us=START_US, is_long=options.is_long
+        )
         self.server = DatabaseServer(
             loop,
             self.history,
@@ -50,6 +59,13 @@ class Cluster:
         )
         self.network = Network(loop, self.history, rng=loop.random_for("network"))
         config = NodeConfig(worker_lease_us=options.worker_lease_us)
+        if options.is_long:
+            config = msgspec.structs.replace(
+                config,
+                look_us=LONG_LOOK_US,
+                success_retention_us=SUCCESS_RETENTION_US,
+                other_retention_us=OTHER_RETENTION_US,
+            )
         self.ownership_lease_us = config.ownership_lease_us
         self.worker_lease_us = config.worker_lease_us
         self.time_tolerance_us = TIME_TOLERANCE_US
@@ -150,7 +166,11 @@ class Cluster:
 
     def _client(self, name: str) -> Client:
         return Client(
-            self._machine(name), history=self.history, store_for=self._store_for, profiles=self.profiles
+            self._machine(name),
+            history=self.history,
+            store_for=self._store_for,
+            profiles=self.profiles,
+            restores_triggers=self.options.is_long,
         )
 
     def _store_for(self, process: Process, clock: Clock) -> Store:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import events
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
 from contextvars import Context, copy_context
 from heapq import heapify, heappop, heappush
@@ -89,7 +90,9 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self._is_stopping = False
         self._is_running = False
         self._is_closed = False
-        self._buried: list[asyncio.Task[Any]] = []
+        self._is_letting_go = False
+        #: When they died, in whose context they ran, and what they were doing.
+        self._buried: deque[tuple[int, Context, asyncio.Task[Any]]] = deque()
         self._processes: list[Process] = []
         self._handler: Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object] | None = None
         #: What nobody else could be told of: bugs, which the run reports.
@@ -133,12 +136,24 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         else:
             process.is_waiting = True
 
-    def bury(self, tasks: Iterable[asyncio.Task[Any]]) -> None:
-        """Keep tasks that never run again until the end of the run, so that nothing of them is finalised."""
+    def bury(self, process: Process, tasks: Iterable[asyncio.Task[Any]]) -> None:
+        """Keep tasks of a dead process, so that nothing of them is finalised before `let_go`."""
         for task in tasks:
             if not task.done():
                 task._log_destroy_pending = False  # type: ignore[attr-defined]  # asyncio's own switch
-                self._buried.append(task)
+                self._buried.append((self.true_us, process.context, task))
+
+    def let_go(self, *, died_before_us: int) -> None:
+        """Take apart what processes were doing that died before a true time.
+
+        By then whatever they were connected with must have noticed that they are dead: what a ``finally`` of
+        theirs does still runs, as theirs, and must find nothing to have an effect on.
+        """
+        self._is_letting_go = True
+        while self._buried and self._buried[0][0] < died_before_us:
+            _, context, task = self._buried.popleft()
+            context.copy().run(_take_apart, task)
+        self._is_letting_go = False
 
     # ── callbacks ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -350,7 +365,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         events._set_running_loop(self)
         try:
             while self._buried:
-                _take_apart(self._buried.pop())
+                _take_apart(self._buried.pop()[2])
         finally:
             events._set_running_loop(before)
         self._timers.clear()
@@ -369,7 +384,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         if self._handler is not None:
             self._handler(self, context)
-        elif not self._is_closed:
+        elif not (self._is_closed or self._is_letting_go):
             self.unhandled.append(context)
 
     async def shutdown_asyncgens(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 
 import msgspec
@@ -23,6 +24,8 @@ from ostinato.store.protocol import Store
 StoreFor = Callable[[Process, Clock], Store]
 #: A node that could not start is started again after this long, as a service manager does it.
 RESTART_US = SECOND
+#: Of the reasons for which starts have failed the newest are kept.
+FAILURES_KEPT = 16
 
 
 class NodeHost:
@@ -49,7 +52,7 @@ class NodeHost:
         self.node: SchedulerNode | None = None
         self._store: Store | None = None
         #: Why a start has failed, newest last.
-        self.failures: list[OstinatoError] = []
+        self.failures: deque[OstinatoError] = deque(maxlen=FAILURES_KEPT)
 
     @property
     def is_running(self) -> bool:

@@ -105,7 +105,7 @@ class Process:
         self.ready = deque(maxlen=0)
         for task in self._tasks:
             task._log_traceback = False  # nobody is left who could hear it
-        self.loop.bury(self._tasks)
+        self.loop.bury(self, self._tasks)
         self._tasks = []
         callbacks, self._on_crash = list(self._on_crash), {}
         for callback in callbacks:
@@ -134,7 +134,7 @@ class Process:
     def keep(self, task: asyncio.Task[Any]) -> None:
         """A task of this process was made: it lives as long as the process does, whoever else holds it."""
         if not self.is_alive:
-            self.loop.bury([task])
+            self.loop.bury(self, [task])
             return
         tasks = self._tasks
         tasks.append(task)

@@ -33,6 +33,9 @@ from ostinato.simulation.swarm import SwarmOptions
 #: Whatever is left to do, no instance may stand still for so long beyond leases and its own work.
 _WORK_US_MAX = 4 * MINUTE
 _HEALED_US_MAX = 120 * MINUTE
+#: In a run of hours memory is given back so often, of processes that have been dead for so long.
+TIDY_US = 10 * MINUTE
+DEAD_US = 5 * MINUTE
 
 
 class RunReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -148,6 +151,8 @@ async def _story(cluster: Cluster, judge: Judge) -> None:
     cluster.begin_work()
     driver = FaultDriver(cluster)
     driver.start()
+    if options.is_long:
+        cluster.loop.world.spawn(_tidy(cluster), name="tidy")
     await cluster.sleep(options.safety_us)
     cluster.end_work()
     await driver.heal()
@@ -160,6 +165,14 @@ async def _story(cluster: Cluster, judge: Judge) -> None:
     settling = cluster.loop.world.spawn(cluster.settle(unfinished), name="settle")
     await _until_all_has_ended(cluster, liveness, settling)
     cluster.tell(Phase(at_us=cluster.loop.true_us, name="ended"))
+
+
+async def _tidy(cluster: Cluster) -> None:
+    """Give back memory at times of the run that are always the same, as what is garbage then is, too."""
+    while True:
+        await cluster.sleep(TIDY_US)
+        cluster.loop.let_go(died_before_us=cluster.loop.true_us - DEAD_US)
+        gc.collect()
 
 
 async def _first_part(cluster: Cluster, judge: Judge) -> None:

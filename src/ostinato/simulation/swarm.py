@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from ostinato.core.instants import MILLISECOND, MINUTE, SECOND
+from ostinato.core.instants import HOUR, MILLISECOND, MINUTE, SECOND
 
 Temper = Literal["calm", "rough", "wild"]
 
@@ -87,6 +87,8 @@ class SwarmOptions(msgspec.Struct, frozen=True, kw_only=True):
     has_session_locks: bool
     #: Faults behind this number do not come, for shrinking.
     fault_count_max: int = 1_000_000
+    #: It lives for hours: work is sparse, and what has ended is deleted soon.
+    is_long: bool = False
 
 
 def options_of(seed: int) -> SwarmOptions:
@@ -113,6 +115,41 @@ def options_of(seed: int) -> SwarmOptions:
         drift_ppm_max=rng.choice((0, 0, 50, 200)),
         has_session_locks=rng.random() < 0.7,
     )
+
+
+def long_options_of(seed: int, hours: float) -> SwarmOptions:
+    """The options of a seed that lives for so many hours; always the same, and those of more hours go on.
+
+    Faults are further apart than in minutes, and less happens in between, since an hour costs what happens in
+    it. None is calm: minutes show what must work on a good day.
+    """
+    rng = Random(f"long swarm {seed}")
+    worker_lease_us = rng.choices((12 * SECOND, 60 * SECOND), weights=(1, 6))[0]
+    return SwarmOptions(
+        seed=seed,
+        temper="rough",
+        partition_count=rng.choice((4, 4, 8, 16)),
+        node_count=rng.choices((1, 2, 3), weights=(2, 6, 1))[0],
+        worker_count=rng.choices((1, 2, 3), weights=(4, 5, 1))[0],
+        slot_count=rng.choice((2, 4, 8)),
+        worker_lease_us=worker_lease_us,
+        safety_us=int(hours * HOUR),
+        faults=_apart(_faults(rng, rng.choice(("rough", "wild"))), rng.randrange(12, 20) * SECOND),
+        fault_us_max=rng.choice((2, 5, 10, 20, 30)) * SECOND + (worker_lease_us if rng.random() < 0.1 else 0),
+        task_count=rng.randrange(2, 6),
+        client_count=rng.choice((1, 1, 2)),
+        act_us=rng.choice((10, 20, 30)) * SECOND,
+        skew_us_max=rng.choice((0, 0, SECOND, 10 * MINUTE)),
+        drift_ppm_max=rng.choice((0, 0, 50, 200)),
+        has_session_locks=rng.random() < 0.7,
+        is_long=True,
+    )
+
+
+def _apart(faults: dict[str, int], mean_us: int) -> dict[str, int]:
+    """The same kinds in the same proportion, a fault of any of them every `mean_us`."""
+    together_us = 1 / sum(1 / kind_us for kind_us in faults.values())
+    return {kind: int(kind_us * mean_us / together_us) for kind, kind_us in faults.items()}
 
 
 def _faults(rng: Random, temper: Temper) -> dict[str, int]:

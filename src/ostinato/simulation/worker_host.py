@@ -11,6 +11,7 @@ an earlier one has left there.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from ostinato.simulation.guardian_link import GuardianLink
 from ostinato.simulation.history import History
 from ostinato.simulation.machine import Machine
 from ostinato.simulation.network import Network
+from ostinato.simulation.node_host import FAILURES_KEPT
 from ostinato.simulation.observing import Observer
 from ostinato.simulation.process import Process
 from ostinato.simulation.spool_disk import SimulatedSpoolDisk
@@ -74,7 +76,7 @@ class WorkerHost:
         #: The guardian that was started last.
         self.guardian: GuardianLink | None = None
         #: Why supervisors have ended by themselves that were not asked to.
-        self.failures: list[OstinatoError] = []
+        self.failures: deque[OstinatoError] = deque(maxlen=FAILURES_KEPT)
 
     @property
     def is_running(self) -> bool:

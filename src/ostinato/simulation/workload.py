@@ -54,11 +54,14 @@ class Client(ClientHost):
         history: History,
         store_for: StoreFor,
         profiles: Sequence[Profile],
+        restores_triggers: bool = False,
     ) -> None:
+        """`restores_triggers`: an edit may bring back what an earlier one has taken away."""
         super().__init__(machine, history=history, store_for=store_for)
         self._rng = machine.loop.random_for("workload", machine.name)
         self._clock = machine.clock
         self._definitions = {profile.name: profile.definition for profile in profiles}
+        self._first = dict(self._definitions) if restores_triggers else self._definitions
         self._recent: deque[str] = deque(maxlen=_RECENT_COUNT)
         self._keyed: deque[SubmitRequest] = deque(maxlen=_RECENT_COUNT)
         self._key_count = 0
@@ -214,7 +217,8 @@ class Client(ClientHost):
         retry = msgspec.structs.replace(definition.retry, max_retry=rng.randrange(5))
         if rng.random() < 0.5:
             return msgspec.structs.replace(definition, retry=retry, priority=rng.randrange(10))
-        triggers = tuple(rng.sample(definition.triggers, rng.randrange(len(definition.triggers) + 1)))
+        known = self._first[definition.name].triggers
+        triggers = tuple(rng.sample(known, rng.randrange(len(known) + 1)))
         return msgspec.structs.replace(
             definition, description=f"edited {rng.randrange(9)}", triggers=triggers
         )

@@ -11,6 +11,7 @@ from ostinato.core.instants import SECOND
 from ostinato.core.model import Instance
 from ostinato.core.states import TERMINAL_STATES, State
 from ostinato.simulation.checkers.checker import Checker, Known, Report, Transaction
+from ostinato.simulation.checkers.remembered import Remembered
 from ostinato.simulation.history import (
     Event,
     ExecutionBegan,
@@ -39,7 +40,7 @@ class Acts(Checker):
     def __init__(self, known: Known, report: Report) -> None:
         super().__init__(known, report)
         self._open: dict[str, RequestCommitted] = {}
-        self._answers: dict[str, str] = {}
+        self._answers: Remembered[str, str] = Remembered()
         self._rows: dict[str, Instance] = {}
         #: Since when a task may start nothing, in shared time.
         self._resting_us: dict[TaskRef, int] = {}
@@ -53,8 +54,8 @@ class Acts(Checker):
             case Transaction():
                 self._take(event)
             case RequestAnswered() if event.request_id:
-                if self._answers.get(event.request_id) != event.answer_code:
-                    said = self._answers.get(event.request_id, "nothing")
+                said = self._answers.get(event.request_id) or "nothing"
+                if said != event.answer_code:
                     sentence = f"the client read {event.answer_code}, and the owner had written {said}"
                     self.violate(event.at_us, event.request_id, sentence)
             case ExecutionBegan():
@@ -89,7 +90,7 @@ class Acts(Checker):
             elif self._open.pop(request.request_id, None) is None:
                 self.violate(event.at_us, request.request_id, f"the {request.kind} was answered twice")
             else:
-                self._answers[request.request_id] = request.answer_code
+                self._answers.put(request.request_id, request.answer_code, at_us=event.at_us)
                 self._check_answer(event, request)
 
     def _take_row(self, row: RowCommitted) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from ostinato.core.instants import MILLISECOND
 from ostinato.core.states import State
 from ostinato.simulation.checkers.checker import Checker, Known, Report, Transaction
+from ostinato.simulation.checkers.remembered import Remembered
 from ostinato.simulation.history import Event, ExecutionBegan, ExecutionEnded, Fault, RowCommitted
 
 #: Between two looks of a guardian at the leases (``worker/guardian_main.py``), and as much for the kill.
@@ -28,7 +29,7 @@ class SingleExecution(Checker):
 
     def __init__(self, known: Known, report: Report) -> None:
         super().__init__(known, report)
-        self._begun: set[str] = set()
+        self._begun: Remembered[str, None] = Remembered()
         #: By attempt id, and of each instance the attempts that execute.
         self._executing: dict[str, ExecutionBegan] = {}
         self._by_instance: dict[str, list[str]] = {}
@@ -79,7 +80,7 @@ class SingleExecution(Checker):
     def _begin(self, event: ExecutionBegan) -> None:
         if event.attempt_id in self._begun:
             self.violate(event.at_us, event.instance_id, f"attempt {event.attempt_id} has begun twice")
-        self._begun.add(event.attempt_id)
+        self._begun.put(event.attempt_id, None, at_us=event.at_us)
         others = self._by_instance.setdefault(event.instance_id, [])
         for attempt_id in others:
             other = self._executing[attempt_id]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from ostinato.control.submit import KEY_LIFETIME_US
 from ostinato.core.instants import MINUTE
 from ostinato.core.states import TERMINAL_STATES, WAITING_STATES, State
 from ostinato.simulation.checkers.checker import Checker, Known, Report, Transaction
+from ostinato.simulation.checkers.remembered import Remembered
 from ostinato.simulation.history import Event, RowCommitted, SubmissionAnswered
 
 #: A due row that nothing holds may stand in the queue for so long before nobody can see why it waits.
@@ -20,7 +22,9 @@ class NothingLost(Checker):
     def __init__(self, known: Known, report: Report) -> None:
         super().__init__(known, report)
         self._rows: dict[str, RowCommitted] = {}
-        self._deleted: set[str] = set()
+        #: Who repeats itself may be told of what is gone: by its id soon, by its key as long as that lives.
+        self._deleted: Remembered[str, None] = Remembered()
+        self._deleted_by_key: Remembered[str, None] = Remembered(KEY_LIFETIME_US)
 
     def on(self, event: Event) -> None:
         match event:
@@ -28,10 +32,13 @@ class NothingLost(Checker):
                 for row in event.rows:
                     self._take(row)
             case SubmissionAnswered() if not event.error_code:
-                if event.instance_id not in self._rows and event.instance_id not in self._deleted:
+                if not self._is_known(event.instance_id):
                     self.violate(
                         event.at_us, event.instance_id, "it was accepted, but is not in the database"
                     )
+
+    def _is_known(self, instance_id: str) -> bool:
+        return any(instance_id in known for known in (self._rows, self._deleted, self._deleted_by_key))
 
     def _take(self, row: RowCommitted) -> None:
         before, after = row.before, row.after
@@ -48,7 +55,7 @@ class NothingLost(Checker):
             self._rows[after.id] = row
         elif before is not None:
             self._rows.pop(before.id, None)
-            self._deleted.add(before.id)
+            (self._deleted_by_key if before.key else self._deleted).put(before.id, None, at_us=row.at_us)
             if before.state not in TERMINAL_STATES:
                 self.violate(row.at_us, before.id, f"it was deleted while {before.state}")
 

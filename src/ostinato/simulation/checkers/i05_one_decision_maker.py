@@ -8,6 +8,7 @@ from __future__ import annotations
 from ostinato.core.changes import Proof
 from ostinato.core.states import State
 from ostinato.simulation.checkers.checker import Checker, Known, Report, Transaction
+from ostinato.simulation.checkers.remembered import Remembered
 from ostinato.simulation.history import Event, ExecutionBegan, OwnerCommitted, RowCommitted
 
 
@@ -20,8 +21,8 @@ class OneDecisionMaker(Checker):
     def __init__(self, known: Known, report: Report) -> None:
         super().__init__(known, report)
         self._owners: dict[int, Proof] = {}
-        self._gone: set[str] = set()
-        self._assigned: dict[str, tuple[str, int]] = {}
+        self._gone: Remembered[str, None] = Remembered()
+        self._assigned: Remembered[str, tuple[str, int]] = Remembered()
 
     def on(self, event: Event) -> None:
         if isinstance(event, ExecutionBegan):
@@ -30,7 +31,7 @@ class OneDecisionMaker(Checker):
         assert isinstance(event, Transaction), "it listens to nothing else"
         for node in event.nodes:
             if not node.is_there:
-                self._gone.add(node.node_id)
+                self._gone.put(node.node_id, None, at_us=event.at_us)
         for change in event.owners:
             self._check_owner(change)
         for row in event.rows:
@@ -85,7 +86,7 @@ class OneDecisionMaker(Checker):
                 )
             if instance.attempt_id in self._assigned:
                 self.violate(row.at_us, subject, f"attempt id {instance.attempt_id} was used before")
-            self._assigned[instance.attempt_id] = (instance.id, instance.attempt)
+            self._assigned.put(instance.attempt_id, (instance.id, instance.attempt), at_us=row.at_us)
 
     def _check_assigned(self, event: ExecutionBegan) -> None:
         if self._assigned.get(event.attempt_id) != (event.instance_id, event.attempt):

@@ -12,6 +12,7 @@ from ostinato.core.instants import SECOND
 from ostinato.core.model import HistoryKind, Instance
 from ostinato.core.states import State
 from ostinato.simulation.checkers.checker import Checker, Known, Report, Transaction, changed
+from ostinato.simulation.checkers.remembered import Remembered
 from ostinato.simulation.history import Event, ExecutionBegan, ExecutionEnded, Fault
 
 #: A result is on the disk of a worker that works no later than this after the end of its execution.
@@ -30,11 +31,11 @@ class ResultsCountOnce(Checker):
 
     def __init__(self, known: Known, report: Report) -> None:
         super().__init__(known, report)
-        self._began: dict[str, ExecutionBegan] = {}
-        self._ended: dict[str, str] = {}
-        self._counted: set[str] = set()
+        self._began: Remembered[str, ExecutionBegan] = Remembered()
+        self._ended: Remembered[str, str] = Remembered()
+        self._counted: Remembered[str, None] = Remembered()
         self._running: dict[str, str] = {}
-        self._gone: set[str] = set()
+        self._gone: Remembered[str, None] = Remembered()
         #: Results that no loss of a disk excuses: attempt id and machine, while they may not be synced yet.
         self._fresh: deque[tuple[int, str, str]] = deque()
         #: By attempt id: the instance, and the machine that has the result.
@@ -46,7 +47,7 @@ class ResultsCountOnce(Checker):
             case Transaction():
                 self._take(event)
             case ExecutionBegan():
-                self._began[event.attempt_id] = event
+                self._began.put(event.attempt_id, event, at_us=event.at_us)
             case ExecutionEnded():
                 self._end(event)
             case Fault():
@@ -54,20 +55,22 @@ class ResultsCountOnce(Checker):
 
     def finish(self, at_us: int) -> None:
         for attempt_id, (instance_id, _) in self._owed.items():
-            if instance_id not in self._gone:
-                self.violate(
-                    at_us,
-                    instance_id,
-                    f"attempt {attempt_id} ended and was safe on its worker's disk, and its result "
-                    "neither counts nor stands in the history as refused",
-                )
+            self._require_result(at_us, instance_id, attempt_id=attempt_id)
+
+    def _require_result(self, at_us: int, instance_id: str, *, attempt_id: str) -> None:
+        self.violate(
+            at_us,
+            instance_id,
+            f"attempt {attempt_id} ended and was safe on its worker's disk, and its result "
+            "neither counts nor stands in the history as refused",
+        )
 
     def _take(self, event: Transaction) -> None:
         for row in event.rows:
             both = changed(row)
             if both is None:
                 if row.before is not None:
-                    self._gone.add(row.before.id)
+                    self._forget(event.at_us, row.before.id)
                 continue
             before, after = both
             if after.state is State.RUNNING:
@@ -82,16 +85,23 @@ class ResultsCountOnce(Checker):
                     sentence = f"the result of attempt {told.attempt}, which is running, was refused as late"
                     self.violate(event.at_us, told.instance_id, sentence)
 
+    def _forget(self, at_us: int, instance_id: str) -> None:
+        """It is deleted, long after it had ended: whatever of it was owed should be there."""
+        self._gone.put(instance_id, None, at_us=at_us)
+        for attempt_id in [known for known, owed in self._owed.items() if owed[0] == instance_id]:
+            del self._owed[attempt_id]
+            self._require_result(at_us, instance_id, attempt_id=attempt_id)
+
     def _count(self, event: Transaction, before: Instance, after: Instance) -> None:
         attempt_id = before.attempt_id
         if attempt_id in self._counted:
             self.violate(event.at_us, after.id, f"attempt {attempt_id} has ended twice")
-        self._counted.add(attempt_id)
+        self._counted.put(attempt_id, None, at_us=event.at_us)
         told = [row for row in event.told_of(after.id) if row.attempt_id == attempt_id]
         if after.state is State.SUCCESS:
             self._owed.pop(attempt_id, None)
             if self._ended.get(attempt_id) != "returned":
-                how = self._ended.get(attempt_id, "did not end")
+                how = self._ended.get(attempt_id) or "did not end"
                 sentence = f"attempt {before.attempt} counts as a success, and its execution {how}"
                 self.violate(event.at_us, after.id, sentence)
             elif after.result is not None and attempt_id.encode() not in after.result:
@@ -108,14 +118,15 @@ class ResultsCountOnce(Checker):
     def _end(self, event: ExecutionEnded) -> None:
         if event.attempt_id in self._ended:
             return
-        self._ended[event.attempt_id] = event.how
+        self._ended.put(event.attempt_id, event.how, at_us=event.at_us)
         began = self._began.get(event.attempt_id)
         if began is None or event.how == "killed" or began.machine in self._waiting:
             return
         while self._fresh and self._fresh[0][0] < event.at_us - SPOOLED_US:
             self._fresh.popleft()
         self._fresh.append((event.at_us, event.attempt_id, began.machine))
-        self._owed[event.attempt_id] = began.instance_id, began.machine
+        if began.instance_id not in self._gone:
+            self._owed[event.attempt_id] = began.instance_id, began.machine
 
     def _fault(self, event: Fault) -> None:
         if event.kind in WAITS:

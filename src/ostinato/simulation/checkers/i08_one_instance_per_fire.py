@@ -7,6 +7,7 @@ from typing import NamedTuple
 from ostinato.control.submit import KEY_LIFETIME_US
 from ostinato.core.model import Instance
 from ostinato.simulation.checkers.checker import Checker, Known, Report, Transaction
+from ostinato.simulation.checkers.remembered import Remembered
 from ostinato.simulation.history import Event, SubmissionAnswered
 
 
@@ -23,10 +24,10 @@ class OneInstancePerFire(Checker):
 
     def __init__(self, known: Known, report: Report) -> None:
         super().__init__(known, report)
-        self._fires: dict[tuple[str, int, int], str] = {}
+        self._fires: Remembered[tuple[str, int, int], str] = Remembered()
         #: By task (namespace, name), then by key.
-        self._keys: dict[tuple[str, str], dict[str, _Key]] = {}
-        self._key_of: dict[str, str] = {}
+        self._keys: dict[tuple[str, str], Remembered[str, _Key]] = {}
+        self._key_of: Remembered[str, str] = Remembered(KEY_LIFETIME_US)
 
     def on(self, event: Event) -> None:
         match event:
@@ -50,15 +51,20 @@ class OneInstancePerFire(Checker):
     def _take(self, at_us: int, instance: Instance) -> None:
         if instance.fire_us is not None:
             fire = (instance.fire_trigger, instance.fire_us, instance.shard)
-            other_id = self._fires.setdefault(fire, instance.id)
-            if other_id != instance.id:
+            other_id = self._fires.get(fire)
+            if other_id is None:
+                self._fires.put(fire, instance.id, at_us=at_us)
+            elif other_id != instance.id:
                 self.violate(
                     at_us,
                     instance.id,
                     f"the fire of {instance.task} at {instance.fire_us} has another instance, {other_id}",
                 )
         if instance.key:
-            keys = self._keys.setdefault((instance.namespace, instance.task), {})
+            task = (instance.namespace, instance.task)
+            keys = self._keys.get(task)
+            if keys is None:
+                keys = self._keys[task] = Remembered(KEY_LIFETIME_US)
             live = keys.get(instance.key)
             now_us = self.known.shared_us(at_us)
             if live is not None and live.expires_us > now_us:
@@ -67,5 +73,5 @@ class OneInstancePerFire(Checker):
                     instance.id,
                     f"key {instance.key} of {instance.task} is live and belongs to {live.instance_id}",
                 )
-            keys[instance.key] = _Key(instance.id, instance.created_us + KEY_LIFETIME_US)
-            self._key_of[instance.id] = instance.key
+            keys.put(instance.key, _Key(instance.id, instance.created_us + KEY_LIFETIME_US), at_us=at_us)
+            self._key_of.put(instance.id, instance.key, at_us=at_us)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from ostinato.core.instants import SECOND
 from ostinato.core.states import State
 from ostinato.simulation.checkers.checker import Checker, Known, Report, Transaction
+from ostinato.simulation.checkers.remembered import Remembered
 from ostinato.simulation.history import Event, ExecutionBegan, ExecutionEnded, Phase, Tick
 
 
@@ -27,7 +28,7 @@ class NothingHangs(Checker):
         self._running: dict[str, _Running] = {}
         self._executing: set[str] = set()
         #: When an execution has ended: from then on its result is awaited.
-        self._ended_us: dict[str, int] = {}
+        self._ended_us: Remembered[str, int] = Remembered()
         self._healed_us: int | None = None
         self._told: set[str] = set()
 
@@ -44,7 +45,7 @@ class NothingHangs(Checker):
                 self._executing.add(event.attempt_id)
             case ExecutionEnded():
                 self._executing.discard(event.attempt_id)
-                self._ended_us[event.attempt_id] = event.at_us
+                self._ended_us.put(event.attempt_id, event.at_us, at_us=event.at_us)
             case Phase() if event.name == "healed":
                 self._healed_us = event.at_us
             case Tick() if self._healed_us is not None:
@@ -64,13 +65,13 @@ class NothingHangs(Checker):
             elif row.before is not None and row.before.state is State.RUNNING:
                 gone = self._running.pop(row.before.id, None)
                 if gone is not None:
-                    self._ended_us.pop(gone.attempt_id, None)
+                    self._ended_us.pop(gone.attempt_id)
 
     def _look(self, at_us: int, healed_us: int) -> None:
         for instance_id, running in self._running.items():
             if running.attempt_id in self._executing or running.attempt_id in self._told:
                 continue
-            since_us = max(running.since_us, healed_us, self._ended_us.get(running.attempt_id, 0))
+            since_us = max(running.since_us, healed_us, self._ended_us.get(running.attempt_id) or 0)
             if at_us - since_us > self.bound_us:
                 self._told.add(running.attempt_id)
                 self.violate(
