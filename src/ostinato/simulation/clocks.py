@@ -59,18 +59,16 @@ class ProcessClock:
         if wait_us <= 0:
             sleep.handle = self._loop.call_soon(wake, sleep)
         else:
-            self._set_alarm(sleep, boot_us, wait_us=wait_us)
+            at_us = self._loop.true_us + (self.true_us_for(wait_us) if self._drift_ppm else wait_us)
+            sleep.handle = self._loop.call_at_us(at_us, self._on_alarm, sleep, boot_us)
         return cast(Coroutine[Any, Any, None], sleep)
-
-    def _set_alarm(self, sleep: Sleep, boot_us: int, *, wait_us: int) -> None:
-        at_us = self._loop.true_us + self.true_us_for(wait_us)
-        sleep.handle = self._loop.call_at_us(at_us, self._on_alarm, sleep, boot_us)
 
     def _on_alarm(self, sleep: Sleep, boot_us: int) -> None:
         # Its rate may have changed meanwhile.
         wait_us = boot_us - self.boot_us()
         if wait_us > 0:
-            self._set_alarm(sleep, boot_us, wait_us=wait_us)
+            at_us = self._loop.true_us + self.true_us_for(wait_us)
+            sleep.handle = self._loop.call_at_us(at_us, self._on_alarm, sleep, boot_us)
         else:
             wake(sleep)
 

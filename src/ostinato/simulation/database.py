@@ -103,7 +103,10 @@ class DatabaseServer(DatabaseFaults):
 
     def later(self, delay_us: int, callback: Callable[..., object], *args: object) -> Timer:
         """Call after `delay_us`, whatever the processes do."""
-        at_us = self.now_us() + delay_us
+        return self.loop.call_at_us(self.now_us() + delay_us, callback, *args, context=self._context)
+
+    def at(self, at_us: int, callback: Callable[..., object], *args: object) -> Timer:
+        """Call at a true time, as `later`."""
         return self.loop.call_at_us(at_us, callback, *args, context=self._context)
 
     # ── statements ───────────────────────────────────────────────────────────────────────────────────

@@ -90,17 +90,41 @@ class Calls:
             for role in ROLES
         }
 
-    async def read(self, operation: str, action: Action, *, role: Role) -> Answer:
-        """Answer of `action`, which only reads, or changes what belongs to the session alone."""
-        return await self.run(operation, lambda transaction: transaction.act(action), role=role)
+    # Both return the coroutine of what they call: each one around it would cost something at every await.
 
-    async def run(
+    def read(self, operation: str, action: Action, *, role: Role) -> Coroutine[Any, Any, Answer]:
+        """Answer of `action`, which only reads, or changes what belongs to the session alone."""
+        ask = self.server.ask
+        return self._run(
+            operation,
+            lambda session, ends_us: ask(session, action, ends_us=ends_us),
+            role=role,
+            deadline_us=DEADLINE_US,
+        )
+
+    def run(
         self, operation: str, work: Work[Result], *, role: Role, deadline_us: int = DEADLINE_US
-    ) -> Result:
+    ) -> Coroutine[Any, Any, Result]:
         """Result of `work`, repeated after conflicts, and after losses before its COMMIT was sent.
 
         Raises ``DATABASE_UNAVAILABLE`` and ``DATABASE_FULL`` as the adapters of real servers do.
         """
+        server = self.server
+        return self._run(
+            operation,
+            lambda session, ends_us: work(Transaction(server, session, ends_us=ends_us)),
+            role=role,
+            deadline_us=deadline_us,
+        )
+
+    async def _run(
+        self,
+        operation: str,
+        work: Callable[[Session, int], Coroutine[Any, Any, Result]],
+        *,
+        role: Role,
+        deadline_us: int,
+    ) -> Result:
         server, pool = self.server, self._pools[role]
         limit_us = min(deadline_us, RENEWAL_DEADLINE_US) if role == "renewal" else deadline_us
         ends_us = server.now_us() + limit_us
@@ -109,9 +133,9 @@ class Calls:
             runs += 1
             session: Session | None = None
             try:
-                session = await pool.take(ends_us)
+                session = pool.take_free() or await pool.take(ends_us)
                 session.has_sent_commit = False
-                result = await work(Transaction(server, session, ends_us=ends_us))
+                result = await work(session, ends_us)
             except DeadlineOverError:
                 # It may be the network that is silent: then no idle connection is any better.
                 pool.discard_idle()

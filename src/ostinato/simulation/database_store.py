@@ -45,12 +45,13 @@ Call = Callable[Concatenate["SimulatedStore", Arguments], Coroutine[Any, Any, Re
 def _reads(operation: str, role: Role, method: Method[Arguments, Result]) -> Call[Arguments, Result]:
     """A call that reads at one instant; repeated where its answer is lost."""
 
-    async def call(store: SimulatedStore, /, *arguments: Arguments.args, **named: Arguments.kwargs) -> Result:
+    def call(
+        store: SimulatedStore, /, *arguments: Arguments.args, **named: Arguments.kwargs
+    ) -> Coroutine[Any, Any, Result]:
         memory = store.server.memory
-        result: Result = await store.calls.read(
+        return store.calls.read(
             operation, lambda _: run_at_once(method(memory, *arguments, **named)), role=role
         )
-        return result
 
     return call
 
@@ -58,12 +59,13 @@ def _reads(operation: str, role: Role, method: Method[Arguments, Result]) -> Cal
 def _writes(operation: str, role: Role, method: Method[Arguments, Result]) -> Call[Arguments, Result]:
     """A transaction of a statement that waits for nobody, and its COMMIT."""
 
-    async def call(store: SimulatedStore, /, *arguments: Arguments.args, **named: Arguments.kwargs) -> Result:
+    def call(
+        store: SimulatedStore, /, *arguments: Arguments.args, **named: Arguments.kwargs
+    ) -> Coroutine[Any, Any, Result]:
         memory = store.server.memory
-        result: Result = await writes.write(
+        return writes.write(
             store.calls, operation, role=role, effect=lambda: run_at_once(method(memory, *arguments, **named))
         )
-        return result
 
     return call
 

@@ -55,13 +55,13 @@ class Wire:
         elif self.broken_there_share and self._is_breaking(request, self.broken_there_share):
             self._break(request)
         else:
-            session = request.session
-            now_us = self._server.now_us()
-            arrives_us = max(now_us + self._draw(self.there_us), session.arrives_us)
-            session.arrives_us = arrives_us
+            session, server = request.session, self._server
+            low_us, high_us = self.there_us
+            arrives_us = server.now_us() + low_us + int(self._rng.random() * (high_us - low_us))
+            session.arrives_us = arrives_us = max(arrives_us, session.arrives_us)
             if arrives_us >= request.ends_us:
                 request.watch_deadline()
-            self._server.later(arrives_us - now_us, self._server.arrive, request)
+            server.at(arrives_us, server.arrive, request)
 
     def bring(self, request: Request, answer: Answer) -> None:
         """From the server to the client."""
@@ -75,10 +75,12 @@ class Wire:
         ):
             self._break(request)
         else:
-            way_us = self._draw(self.back_us)
-            if self._server.now_us() + way_us >= request.ends_us:
+            server = self._server
+            low_us, high_us = self.back_us
+            arrives_us = server.now_us() + low_us + int(self._rng.random() * (high_us - low_us))
+            if arrives_us >= request.ends_us:
                 request.watch_deadline()
-            self._server.later(way_us, request.deliver, answer)
+            server.at(arrives_us, request.deliver, answer)
 
     def hang_up(self, session: Session) -> None:
         """The client has closed the connection; the server rolls back when it hears of it."""

@@ -65,6 +65,8 @@ class Supervisor:
         self._clock = clock
         self._transport = transport
         self._executors = list(executors)
+        # Asked once: to look for the methods of a protocol takes longer than all else at a heartbeat.
+        self._lease_keepers = [executor for executor in self._executors if isinstance(executor, KeepsLeases)]
         self._rng = rng
         self._hooks = hooks if hooks is not None else Hooks()
         self._spool = spool
@@ -223,9 +225,8 @@ class Supervisor:
             worker_lease_us=self._lease.worker_lease_us,
             last_end_us=self._lease.last_end_us,
         )
-        for executor in self._executors:
-            if isinstance(executor, KeepsLeases):
-                executor.leases_moved()
+        for executor in self._lease_keepers:
+            executor.leases_moved()
 
     def _tell_nodes(self, addresses: list[str]) -> None:
         if self._guardian is not None:
