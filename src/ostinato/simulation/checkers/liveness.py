@@ -37,10 +37,18 @@ class Liveness(Checker):
         if healed_us is None:
             return list(self._live.values())
         now_us = self.known.shared_us(at_us)
+        later = {
+            instance.ref
+            for instance in self._live.values()
+            if instance.hold is None and instance.attempt == 0 and instance.due_us > now_us
+        }
         return [
             instance
             for instance in self._live.values()
-            if instance.created_us <= healed_us and not self._may_wait(instance, now_us)
+            if instance.created_us <= healed_us
+            and not self._may_wait(instance, now_us)
+            # What is queued starts when nothing else of its task lives, be that due in an hour.
+            and not (instance.hold is Hold.OVERLAP and instance.ref in later)
         ]
 
     def finish(self, at_us: int) -> None:
