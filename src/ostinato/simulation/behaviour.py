@@ -79,10 +79,12 @@ def profiles_of(
     """The tasks of a seed. `start_us`: shared time at which the run begins; `labels`: of its workers."""
     rng = Random(f"profiles {seed}")
     plain = [_profile(rng, f"t{number}", start_us=start_us) for number in range(count)]
-    return [_particular(profile, Random(f"particular {seed} {profile.name}"), labels) for profile in plain]
+    return [
+        _particular(profile, Random(f"particular {seed} {profile.name}"), labels=labels) for profile in plain
+    ]
 
 
-def _particular(profile: Profile, rng: Random, labels: Sequence[dict[str, str]]) -> Profile:
+def _particular(profile: Profile, rng: Random, *, labels: Sequence[dict[str, str]]) -> Profile:
     """The same, perhaps with lists and rules of what is retried, and with labels that some worker carries.
 
     All of it is drawn apart, so that a seed keeps what it had.
@@ -106,10 +108,10 @@ def _with_patterns(policy: RetryPolicy, rng: Random) -> RetryPolicy:
             no_retry_on=rng.choice(((), ("ostinato.Permanent",), ("MemoryError",), ("WORKER_LOST",))),
         )
     patterns = rng.sample(_PATTERNS, rng.randrange(1, 4))
-    return msgspec.structs.replace(policy, rules=tuple(_rule(policy, rng, match) for match in patterns))
+    return msgspec.structs.replace(policy, rules=tuple(_rule(policy, rng, match=match) for match in patterns))
 
 
-def _rule(policy: RetryPolicy, rng: Random, match: tuple[str, ...]) -> RetryRule:
+def _rule(policy: RetryPolicy, rng: Random, *, match: tuple[str, ...]) -> RetryRule:
     if rng.random() < 0.3:
         return RetryRule(match, action="fail")
     max_retry = rng.choice((None, None, rng.randrange(policy.max_retry + 1)))
