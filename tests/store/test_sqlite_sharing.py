@@ -166,7 +166,7 @@ def _plan(connection: sqlite3.Connection, query: str) -> list[str]:
     [
         ("find_due", "instance_due (priority=? AND due_us<?)"),
         ("next_due", "instance_due (priority=? AND due_us>?)"),
-        ("find_held", "instance_held (namespace=? AND task=? AND hold=? AND priority=? AND due_us<?)"),
+        ("find_held", "instance_held (namespace=? AND task=? AND hold=? AND priority=?)"),
         ("find_expired", "instance_expiry (expires_us>? AND expires_us<?)"),
         ("running", "instance_state (state=? AND id>?)"),
         ("live_instances", "instance_live (namespace=? AND task=?)"),

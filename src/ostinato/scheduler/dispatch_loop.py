@@ -190,14 +190,14 @@ class DispatchLoop(Loop):
         if not refs:
             return False
         try:
-            return await self._correct(refs, partitions, routing)
+            return await self._correct(refs, partitions, routing=routing)
         except BaseException:
             # What was taken and not corrected is as false as before, and nothing else would say so again.
             for ref in refs:
                 self._held.stale(ref)
             raise
 
-    async def _correct(self, refs: list[TaskRef], partitions: list[int], routing: RoutingRound) -> bool:
+    async def _correct(self, refs: list[TaskRef], partitions: list[int], *, routing: RoutingRound) -> bool:
         await self._definitions.load_tasks(refs)
         reasons = {
             ref: _paused(ref) if task.paused else routing.unplaced(task.definition)

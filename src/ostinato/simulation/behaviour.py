@@ -100,7 +100,7 @@ def profiles_of(
     rng = Random(f"profiles {seed}")
     plain = [_profile(rng, f"t{number}", start_us=start_us) for number in range(count)]
     profiles = [
-        _particular(profile, Random(f"particular {seed} {profile.name}"), labels) for profile in plain
+        _particular(profile, Random(f"particular {seed} {profile.name}"), labels=labels) for profile in plain
     ]
     return [_slower(profile) for profile in profiles] if is_long else profiles
 
@@ -125,7 +125,7 @@ def _slower_trigger(trigger: Trigger) -> Trigger:
             return trigger
 
 
-def _particular(profile: Profile, rng: Random, labels: Sequence[dict[str, str]]) -> Profile:
+def _particular(profile: Profile, rng: Random, *, labels: Sequence[dict[str, str]]) -> Profile:
     """The same, perhaps with lists and rules of what is retried, and with labels that some worker carries.
 
     All of it is drawn apart, so that a seed keeps what it had.
@@ -149,10 +149,10 @@ def _with_patterns(policy: RetryPolicy, rng: Random) -> RetryPolicy:
             no_retry_on=rng.choice(((), ("ostinato.Permanent",), ("MemoryError",), ("WORKER_LOST",))),
         )
     patterns = rng.sample(_PATTERNS, rng.randrange(1, 4))
-    return msgspec.structs.replace(policy, rules=tuple(_rule(policy, rng, match) for match in patterns))
+    return msgspec.structs.replace(policy, rules=tuple(_rule(policy, rng, match=match) for match in patterns))
 
 
-def _rule(policy: RetryPolicy, rng: Random, match: tuple[str, ...]) -> RetryRule:
+def _rule(policy: RetryPolicy, rng: Random, *, match: tuple[str, ...]) -> RetryRule:
     if rng.random() < 0.3:
         return RetryRule(match, action="fail")
     max_retry = rng.choice((None, None, rng.randrange(policy.max_retry + 1)))

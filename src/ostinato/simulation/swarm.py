@@ -112,7 +112,7 @@ def options_of(seed: int) -> SwarmOptions:
         slot_count=rng.choice((1, 2, 4, 8)),
         worker_lease_us=worker_lease_us,
         safety_us=safety_us,
-        faults=_faults(rng, seed, temper),
+        faults=_faults(rng, seed, temper=temper),
         fault_us_max=rng.choice((2, 5, 10, 20, 30)) * SECOND + (worker_lease_us if rng.random() < 0.3 else 0),
         task_count=rng.randrange(2, 7),
         client_count=rng.choice((1, 1, 2)),
@@ -141,7 +141,9 @@ def long_options_of(seed: int, hours: float) -> SwarmOptions:
         slot_count=rng.choice((2, 4, 8)),
         worker_lease_us=worker_lease_us,
         safety_us=int(hours * HOUR),
-        faults=_apart(_faults(rng, seed, rng.choice(("rough", "wild"))), rng.randrange(12, 20) * SECOND),
+        faults=_apart(
+            _faults(rng, seed=seed, temper=rng.choice(("rough", "wild"))), rng.randrange(12, 20) * SECOND
+        ),
         fault_us_max=rng.choice((2, 5, 10, 20, 30)) * SECOND + (worker_lease_us if rng.random() < 0.1 else 0),
         task_count=rng.randrange(2, 6),
         client_count=rng.choice((1, 1, 2)),
@@ -164,7 +166,7 @@ def _drawn(seed: int, name: str) -> Random:
     return Random(f"swarm {seed} {name}")
 
 
-def _faults(rng: Random, seed: int, temper: Temper) -> dict[str, int]:
+def _faults(rng: Random, seed: int, *, temper: Temper) -> dict[str, int]:
     """A random part of all kinds, each oftener or more seldom."""
     share = {"calm": 0.05, "rough": 0.25, "wild": 0.4}[temper]
     hurry = _WILD if temper == "wild" else 1

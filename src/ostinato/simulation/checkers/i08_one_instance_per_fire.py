@@ -91,12 +91,7 @@ class OneInstancePerFire(Checker):
                     instance.id,
                     f"key {instance.key} of {instance.task} is live and belongs to {live.instance_id}",
                 )
-<<<<<<< ours
             ends_us = instance.created_us + self.known.key_lifetime_us
-            keys.put(at_us, instance.key, _Key(instance.id, ends_us))
-            self._key_of.put(at_us, instance.id, instance.key)
-            self._ends_us.put(at_us, instance.id, ends_us)
-=======
-            keys.put(instance.key, _Key(instance.id, instance.created_us + KEY_LIFETIME_US), at_us=at_us)
+            keys.put(instance.key, _Key(instance.id, ends_us), at_us=at_us)
             self._key_of.put(instance.id, instance.key, at_us=at_us)
->>>>>>> theirs
+            self._ends_us.put(instance.id, ends_us, at_us=at_us)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ostinato.core.definition import TaskRef, TaskRow
 from ostinato.core.model import Instance
+from ostinato.core.schedule.overlap import stands_before
 from ostinato.core.states import TERMINAL_STATES, Hold, State
 from ostinato.simulation.checkers.checker import Checker, Known, Report, Transaction
 from ostinato.simulation.history import Event, Phase
@@ -37,10 +38,20 @@ class Liveness(Checker):
         if healed_us is None:
             return list(self._live.values())
         now_us = self.known.shared_us(at_us)
+        later: dict[TaskRef, list[Instance]] = {}
+        for instance in self._live.values():
+            if instance.hold is None and instance.attempt == 0 and instance.due_us > now_us:
+                later.setdefault(instance.ref, []).append(instance)
         return [
             instance
             for instance in self._live.values()
-            if instance.created_us <= healed_us and not self._may_wait(instance, now_us)
+            if instance.created_us <= healed_us
+            and not self._may_wait(instance, now_us)
+            # What is queued waits for all that is older, be that due in an hour.
+            and not (
+                instance.hold is Hold.OVERLAP
+                and any(stands_before(other, instance) for other in later.get(instance.ref, []))
+            )
         ]
 
     def finish(self, at_us: int) -> None:

@@ -45,7 +45,7 @@ class RightPlaces(Checker):
                 pool = self._pools.get(event.attempt_id)
                 if pool is not None:
                     slots = _Slots(event.worker, pool)
-                    count = self._put(self._executing, event.attempt_id, slots)
+                    count = self._put(self._executing, event.attempt_id, slots=slots)
                     self._check(event.at_us, event.instance_id, slots=slots, count=count, what="executes")
             case ExecutionEnded():
                 self._take_away(self._executing, event.attempt_id)
@@ -79,7 +79,7 @@ class RightPlaces(Checker):
                 f"{definition.labels}",
             )
         slots = _Slots(instance.worker_id, definition.pool)
-        count = self._put(self._given, instance.attempt_id, slots)
+        count = self._put(self._given, instance.attempt_id, slots=slots)
         if self._calm.is_unbroken:
             self._check(at_us, instance.id, slots=slots, count=count, what="has been given")
 
@@ -92,7 +92,7 @@ class RightPlaces(Checker):
                 f"{self.known.slot_count} slots",
             )
 
-    def _put(self, where: dict[str, _Slots], attempt_id: str, slots: _Slots) -> int:
+    def _put(self, where: dict[str, _Slots], attempt_id: str, *, slots: _Slots) -> int:
         where[attempt_id] = slots
         count = self._counts[slots] = self._counts.get(slots, 0) + 1
         return count

@@ -108,6 +108,7 @@ DATABASE: tuple[Mutation, ...] = (
         meaning="takes partitions over while a transaction of the former owner is open",
         patches=((database_writes, "shared", _unlocked),),
         seed_count=20,
+        first_seed=28,
         found_by=(_I5,),
         kinds=("node_frozen", "commits_slow", "wire_slow"),
     ),

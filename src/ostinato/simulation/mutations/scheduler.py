@@ -189,10 +189,12 @@ def _credits_doubled(original: Function) -> Function:
 
 
 def _pause_unsaid(original: Function) -> Function:
-    async def correct(self: DispatchLoop, refs: Any, *others: Any) -> Any:
+    async def correct(self: DispatchLoop, refs: Any, *others: Any, **named: Any) -> Any:
         await self._definitions.load_tasks(refs)
         known = [(ref, self._definitions.task(ref)) for ref in refs]
-        return await original(self, [ref for ref, task in known if task and not task.paused], *others)
+        return await original(
+            self, [ref for ref, task in known if task and not task.paused], *others, **named
+        )
 
     return correct
 
