@@ -57,10 +57,15 @@ SECOND := worker kills losses
 run_part = $(if $(filter simulation,$1),nice -n 19 )$(BIN)/python -m pytest $(TESTS_$1)
 say_part = echo "$1: $(TESTS_$1)" | cut -c 1-100
 
+# Hundreds of processes start, and each would compile all of ours that it imports, where nothing compiled is there yet
+# and the environment lets Python keep nothing (PYTHONDONTWRITEBYTECODE, usual in containers).
+COMPILED := src tests bench
+
 # Everything is run, also after a failure, and then the whole has failed.
 FAILED := build/failed-tests
 test: $(STAMP) ## Run the tests
 	@mkdir -p $(dir $(FAILED)) && rm -f $(FAILED)
+	@$(BIN)/python -m compileall -q $(COMPILED)
 	@$(MAKE) --no-print-directory -j5 -O part-simulation $(SECOND:%=part-%)
 	@test ! -e $(FAILED) || { echo "failed: $$(sort $(FAILED) | paste -sd ' ')" >&2; exit 1; }
 
