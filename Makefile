@@ -49,8 +49,9 @@ TESTS_worker       := tests/worker
 TESTS_kills        := $(filter $(wildcard tests/processes/test_[a-k]*.py),$(KILLS))
 TESTS_losses       := $(filter-out $(TESTS_kills),$(KILLS))
 TESTS_simulation   := $(wildcard tests/simulation)
+# The house rules belong to the checks.
 TESTS_rest         := $(filter-out tests/cli tests/sdk tests/api tests/surfaces tests/contract tests/store tests/scheduler \
-  tests/chaos tests/worker tests/processes tests/simulation,$(patsubst %/,%,$(wildcard tests/*/)))
+  tests/chaos tests/worker tests/processes tests/simulation tests/house tests/__pycache__,$(patsubst %/,%,$(wildcard tests/*/)))
 FIRST  := commands surfaces stores soaks rest
 SECOND := worker kills losses
 

@@ -36,7 +36,7 @@ class _PlainFirst:
         # What has a parser or bounds of its own is plain only where it was not given.
         self._type = None if info.parser is not None or descriptor.is_ranged else descriptor.annotation
 
-    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+    def coerce(self, value: Any, *, param: Any, ctx: Any) -> Any:
         if value is None:
             return () if param.multiple or param.nargs == -1 else None
         plain = _plain(value, self._type)
