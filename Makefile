@@ -34,8 +34,8 @@ demo: $(STAMP) ## Run a night of real work that fails, is retried and ends (unde
 	@$(BIN)/python examples/nightly/run.py
 
 # The tests run in parts, a few at a time; make shows what a part says once it has ended. Parts of the first kind mostly
-# wait, for commands to start or for database servers. What kills and freezes processes comes after them; the simulator,
-# which only calculates, fills the gaps that it leaves.
+# wait, for commands to start or for database servers. What kills and freezes processes comes after them. The simulator,
+# which only calculates, runs from the beginning, and gets what both leave.
 SOAKS := tests/processes/test_soak.py tests/processes/test_frozen_owner.py tests/processes/test_rolling_workers.py \
   tests/processes/test_chaos.py tests/processes/test_database_away.py tests/processes/test_database_clock.py \
   tests/processes/test_forked_submitters.py tests/processes/test_server_full_disk.py tests/processes/test_pooled_nodes.py
@@ -49,27 +49,56 @@ TESTS_worker       := tests/worker
 TESTS_kills        := $(filter $(wildcard tests/processes/test_[a-k]*.py),$(KILLS))
 TESTS_losses       := $(filter-out $(TESTS_kills),$(KILLS))
 TESTS_simulation   := $(wildcard tests/simulation)
+# The house rules belong to the checks.
 TESTS_rest         := $(filter-out tests/cli tests/sdk tests/api tests/surfaces tests/contract tests/store tests/scheduler \
-  tests/chaos tests/worker tests/processes tests/simulation,$(patsubst %/,%,$(wildcard tests/*/)))
+  tests/chaos tests/worker tests/processes tests/simulation tests/house tests/__pycache__,$(patsubst %/,%,$(wildcard tests/*/)))
 FIRST  := commands surfaces stores soaks rest
-SECOND := worker kills losses simulation
+SECOND := worker kills losses
+
+run_part = $(if $(filter simulation,$1),nice -n 19 )$(BIN)/python -m pytest $(TESTS_$1)
+say_part = echo "$1: $(TESTS_$1)" | cut -c 1-100
+
+# Hundreds of processes start, and each would compile all of ours that it imports, where nothing compiled is there yet
+# and the environment lets Python keep nothing (PYTHONDONTWRITEBYTECODE, usual in containers).
+COMPILED := src tests bench
 
 # Everything is run, also after a failure, and then the whole has failed.
+FAILED := build/failed-tests
 test: $(STAMP) ## Run the tests
-	@failed=; \
-	  $(MAKE) --no-print-directory -k -j4 -O $(FIRST:%=test-%) || failed=1; \
-	  $(MAKE) --no-print-directory -k -j4 -O $(SECOND:%=test-%) || failed=1; \
-	  test -z "$$failed"
+	@mkdir -p $(dir $(FAILED)) && rm -f $(FAILED)
+	@$(BIN)/python -m compileall -q $(COMPILED)
+	@$(MAKE) --no-print-directory -j5 -O part-simulation $(SECOND:%=part-%)
+	@test ! -e $(FAILED) || { echo "failed: $$(sort $(FAILED) | paste -sd ' ')" >&2; exit 1; }
 
 test-%: $(STAMP)
-	@echo "$*: $(TESTS_$*)" | cut -c 1-100
-	@$(if $(filter simulation,$*),nice -n 19 )$(BIN)/python -m pytest $(TESTS_$*)
+	@$(call say_part,$*)
+	@$(call run_part,$*)
 
+PARTS := $(patsubst %,part-%,$(FIRST) $(SECOND) simulation)
+.PHONY: $(PARTS)
+$(SECOND:%=part-%): | $(FIRST:%=part-%)
+$(PARTS): part-%: $(STAMP)
+	@$(call say_part,$*); $(call run_part,$*) || echo $* >> $(FAILED)
+
+# Side by side, and each is heard whatever the others find.
+CHECKS := check-types check-house check-lint check-format check-layers
+.PHONY: $(CHECKS)
 check: $(STAMP) ## Format, lint, types, layers and house rules
+	@$(MAKE) --no-print-directory -k -j2 -O $(CHECKS)
+
+check-format: $(STAMP)
 	@$(BIN)/ruff format --check $(RUFF_ON)
+
+check-lint: $(STAMP)
 	@$(BIN)/ruff check $(RUFF_ON)
+
+check-types: $(STAMP)
 	@$(BIN)/mypy
+
+check-layers: $(STAMP)
 	@$(BIN)/lint-imports
+
+check-house: $(STAMP)
 	@$(BIN)/python -m pytest tests/house
 
 format: $(STAMP) ## Format the code and apply the linter's safe fixes

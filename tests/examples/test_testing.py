@@ -13,6 +13,7 @@ def test_the_example_suite_passes(pytester: pytest.Pytester) -> None:
         shutil.copy(path, pytester.path)
     pytester.makeini("[pytest]\nfilterwarnings = error")
     result = pytester.runpytest_subprocess(
-        "-p", "no:cacheprovider", "-p", "no:schemathesis", "-p", "no:hypothesispytest", "-p", "no:asyncio"
+        *("-p", "no:cacheprovider", "-p", "no:schemathesis", "-p", "no:hypothesispytest", "-p", "no:asyncio"),
+        *("-p", "no:faker", "-p", "no:anyio"),
     )
     result.assert_outcomes(passed=8)

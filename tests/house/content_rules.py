@@ -120,7 +120,7 @@ def _banned_reference(file: PythonFile, node: ast.Attribute) -> Iterator[Violati
 def test_sleeps(project: Project) -> Iterator[Violation]:
     """A test waits for a condition, never for time (`asyncio.sleep(0)` is a turn of the loop, not a wait)."""
     for file in project.python("tests"):
-        for name, function in file.functions():
+        for name, function in file.functions:
             if function.name.startswith("test_"):
                 yield from _sleeps_in(file, name, function)
 

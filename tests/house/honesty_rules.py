@@ -85,7 +85,7 @@ def _codes_in_functions(file: PythonFile) -> set[str]:
     """Codes that the catalogue's own file raises."""
     return {
         node.value
-        for _, function in file.functions()
+        for _, function in file.functions
         for node in ast.walk(function)
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and _CODE.fullmatch(node.value)
     }
@@ -138,7 +138,7 @@ def _entry_points(pyproject: str) -> set[str]:
 def hollow_tests(project: Project) -> Iterator[Violation]:
     """Every test asserts something."""
     for file in project.python("tests", "src"):
-        for name, function in file.functions():
+        for name, function in file.functions:
             # A function of that name inside another is part of what is tested.
             if function.name.startswith("test_") and _is_collected(file, function) and not _asserts(function):
                 yield Violation(file.path, function.lineno, name, "asserts nothing")

@@ -78,9 +78,10 @@ class PythonFile:
         parts = self.path.removeprefix("src/").removesuffix(".py").split("/")
         return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
-    def functions(self) -> Iterator[tuple[str, Function]]:
+    @cached_property
+    def functions(self) -> list[tuple[str, Function]]:
         """Every function with its name qualified by classes and enclosing functions."""
-        yield from _functions(self.tree, "")
+        return list(_functions(self.tree, ""))
 
 
 def _functions(node: ast.AST, prefix: str) -> Iterator[tuple[str, Function]]:

@@ -41,7 +41,7 @@ def file_length(project: Project) -> Iterator[Violation]:
 def function_length(project: Project) -> Iterator[Violation]:
     """No function is over 60 lines."""
     for file in project.python():
-        for name, function in file.functions():
+        for name, function in file.functions:
             length = (function.end_lineno or function.lineno) - function.lineno + 1
             if length > FUNCTION_LINES_MAX:
                 yield Violation(
@@ -58,7 +58,7 @@ def positional_parameters(project: Project) -> Iterator[Violation]:
     A private helper is called in its own file alone, where its parameters stand beside the call.
     """
     for file in project.python("src", "examples", "bench", "tools"):
-        for name, function in file.functions():
+        for name, function in file.functions:
             if function.name.startswith("_") and not function.name.startswith("__"):
                 continue
             parameters = _positional(function)
@@ -76,7 +76,7 @@ def positional_parameters(project: Project) -> Iterator[Violation]:
 def boolean_parameters(project: Project) -> Iterator[Violation]:
     """No boolean is passed by position: `f(x, True)` says nothing."""
     for file in project.python("src", "examples", "bench", "tools"):
-        for name, function in file.functions():
+        for name, function in file.functions:
             if function.name in _PROTOCOL_METHODS:
                 continue
             for parameter in _booleans(function):

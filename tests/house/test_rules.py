@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import cache
 
 import pytest
 from house import content_rules, honesty_rules, shape_rules
@@ -36,21 +37,34 @@ def checkout() -> Project:
     return Project.from_checkout()
 
 
+@pytest.fixture(scope="module")
+def found_by(checkout: Project) -> Callable[[Rule], list[Violation]]:
+    """What a rule finds in the checkout, which is read once for the rule and for all exceptions to it."""
+
+    @cache
+    def found(rule: Rule) -> list[Violation]:
+        return list(rule(checkout))
+
+    return found
+
+
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
-def test_rule_holds_in_the_whole_checkout(rule: Rule, checkout: Project) -> None:
+def test_rule_holds_in_the_whole_checkout(rule: Rule, found_by: Callable[[Rule], list[Violation]]) -> None:
     violations = [
         str(violation)
-        for violation in rule(checkout)
+        for violation in found_by(rule)
         if (rule.__name__, violation.path, violation.name) not in EXCEPTIONS
     ]
     assert not violations, f"{rule.__doc__}\n  " + "\n  ".join(violations)
 
 
 @pytest.mark.parametrize("key", EXCEPTIONS, ids=" ".join)
-def test_exception_is_still_needed_and_gives_a_reason(key: tuple[str, str, str], checkout: Project) -> None:
+def test_exception_is_still_needed_and_gives_a_reason(
+    key: tuple[str, str, str], found_by: Callable[[Rule], list[Violation]]
+) -> None:
     name, path, place = key
     rule = next(rule for rule in RULES if rule.__name__ == name)
-    assert (path, place) in {(violation.path, violation.name) for violation in rule(checkout)}
+    assert (path, place) in {(violation.path, violation.name) for violation in found_by(rule)}
     assert len(EXCEPTIONS[key].split()) >= 3
 
 

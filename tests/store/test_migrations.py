@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import runpy
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,8 @@ from ostinato.store.migrations.run import alembic_config
 from ostinato.store.sqlite.database import APPLICATION_ID
 from ostinato.store.sqlite.store import SqliteStore
 from ostinato.testing.contracts.store_kit import REF, T0, Owner, counts, make_definition
+
+ROOT = Path(__file__).parents[2]
 
 _DEFINITION = make_definition()
 _OLD = REVISIONS[:-1]
@@ -141,6 +145,33 @@ async def test_a_migrated_database_is_like_one_made_anew(tmp_path: Path, revisio
     for name in ("old.db", "new.db"):
         await (await _open(tmp_path / name)).close()
     assert _schema(tmp_path / "old.db") == _schema(tmp_path / "new.db")
+
+
+async def test_a_new_file_is_what_the_revisions_make_of_it(tmp_path: Path) -> None:
+    """It is made without them, from a text of its own."""
+    administrator = administrator_of(f"sqlite:///{tmp_path / 'upgraded.db'}", clock=SystemClock())
+    await administrator.upgrade(HEAD_REVISION, partition_count=64)
+    await (await _open(tmp_path / "new.db")).close()
+    assert _everything(tmp_path / "new.db") == _everything(tmp_path / "upgraded.db")
+    generator = runpy.run_path(str(ROOT / "tools/generate_sqlite_schema.py"))
+    assert generator["SCHEMA"].read_text(encoding="utf-8") == generator["rendered"](), (
+        "run: python tools/generate_sqlite_schema.py"
+    )
+
+
+def _everything(path: Path) -> tuple[object, ...]:
+    """All that a file says of itself and holds, text by text."""
+    with closing(sqlite3.connect(path)) as connection:
+        master = connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master").fetchall()
+        tables = [name for kind, name, _, _ in master if kind == "table"]
+        rows = {name: connection.execute(f"SELECT * FROM {name}").fetchall() for name in tables}
+        facts = [
+            connection.execute(f"PRAGMA {name}").fetchone()
+            for name in ("application_id", "user_version", "encoding", "auto_vacuum", "page_size")
+        ]
+    assert len(rows["partition_owner"]) == 64
+    assert len(tables) > 10
+    return master, rows, facts
 
 
 async def test_opening_once_more_changes_nothing(tmp_path: Path) -> None:

@@ -19,10 +19,12 @@ from sqlalchemy import Connection, create_engine
 
 from ostinato.clock import SystemClock
 from ostinato.errors import ConflictError, OstinatoError, UnavailableError, UserError
+from ostinato.store.administration import administrator_of
 from ostinato.store.batches import NodeRow
-from ostinato.store.migrations import HEAD_REVISION
+from ostinato.store.migrations import HEAD_REVISION, REVISIONS
 from ostinato.store.migrations.run import alembic_config, upgrade
 from ostinato.store.schema import metadata
+from ostinato.store.sqlite.new_file import make_schema
 from ostinato.store.sqlite.store import SqliteStore
 from ostinato.testing.contracts.store_kit import T0, counts, make_submission
 
@@ -81,17 +83,18 @@ async def test_a_name_with_special_characters_is_a_file_of_that_name(tmp_path: P
     assert path.exists()
 
 
-async def test_opening_what_is_current_imports_no_migration_tools(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["a.db", "new.db"])
+async def test_opening_what_is_current_or_new_imports_no_migration_tools(tmp_path: Path, name: str) -> None:
     await _made(tmp_path / "a.db")
     script = (
         "import asyncio, sys\n"
         "from ostinato.clock import SystemClock\n"
         "from ostinato.store.from_url import open_store_from_url\n"
-        "store = open_store_from_url('sqlite:///a.db', clock=SystemClock())\n"
+        "store = open_store_from_url('sqlite:///NAME', clock=SystemClock())\n"
         "asyncio.run(store.open())\n"
         "print(sorted({'alembic', 'sqlalchemy'} & set(sys.modules)))\n"
     )
-    with _python(script, folder=tmp_path) as process:
+    with _python(script.replace("NAME", name), folder=tmp_path) as process:
         assert process.stdout is not None
         assert process.stdout.read() == "[]\n"
     began = time.perf_counter()
@@ -196,18 +199,42 @@ async def test_a_database_that_could_not_be_made_whole_is_made_at_the_next_try(
 ) -> None:
     path = tmp_path / "a.db"
 
+    def make_and_fail(connection: sqlite3.Connection, *, partition_count: int) -> None:
+        make_schema(connection, partition_count=partition_count)
+        raise sqlite3.OperationalError("the disk went away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("ostinato.store.sqlite.database.make_schema", make_and_fail)
+        await _fails_to_open(path)
+    assert _statements(path) == {}
+    await _made(path)
+
+
+async def test_a_database_that_could_not_be_migrated_whole_is_migrated_at_the_next_try(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.db"
+    administrator = administrator_of(f"sqlite:///{path}", clock=SystemClock())
+    await administrator.upgrade(REVISIONS[0], partition_count=4)
+    before = _statements(path)
+
     def upgrade_and_fail(connection: Connection, *, partition_count: int) -> None:
         upgrade(connection, partition_count=partition_count)
         raise sqlite3.OperationalError("the disk went away")
 
     with monkeypatch.context() as patch:
         patch.setattr("ostinato.store.migrations.run.upgrade", upgrade_and_fail)
-        store = _store(path)
-        with pytest.raises(OstinatoError):
-            await store.open()
-        await store.close()
-    assert _statements(path) == {}
+        await _fails_to_open(path)
+    assert _statements(path) == before
     await _made(path)
+    assert (await administrator.facts()).revision == HEAD_REVISION
+
+
+async def _fails_to_open(path: Path) -> None:
+    store = _store(path)
+    with pytest.raises(OstinatoError):
+        await store.open()
+    await store.close()
 
 
 async def test_c123_a_full_disk_is_said_and_work_goes_on_when_there_is_room(tmp_path: Path) -> None:

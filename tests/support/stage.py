@@ -18,7 +18,7 @@ from support.processes_of import WorkerProcesses, living, processes_of, send
 from support.proxy import Proxy
 from support.services import Services
 from support.witness import Event, Excused, InstanceFacts, Trail, Witness, boot_ns, boot_ns_of
-from support.witness_trace import GATE
+from support.witness_trace import GATE, gate_of
 
 from ostinato import App
 
@@ -204,6 +204,10 @@ class Round:
     def open_gate(self) -> None:
         """Let everything end."""
         (self._folder / GATE).touch()
+
+    def open_gate_of(self, attempt: int) -> None:
+        """Let attempts of this number do what they wait with, and those of others go on waiting."""
+        (self._folder / gate_of(attempt)).touch()
 
     def wait_until_ended(self) -> None:
         """Every instance is in a terminal state."""

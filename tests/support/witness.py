@@ -113,7 +113,7 @@ class Witness:
         """By instance: what its attempts wrote, in order of their numbers."""
         found: dict[str, list[Trail]] = {instance_id: [] for instance_id in instance_ids}
         for path in self._folder.iterdir():
-            if path.name == GATE:
+            if path.name.startswith(GATE):
                 continue
             instance_id, attempt, attempt_id = path.name.split(".")
             lines = _lines(path) if instance_id in found else []

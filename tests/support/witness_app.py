@@ -11,7 +11,7 @@ import signal
 import time
 
 import psutil
-from support.witness_trace import COMMAND, TICK_SECONDS, Trace, trace_name
+from support.witness_trace import COMMAND, TICK_SECONDS, Trace, gate_of, trace_name
 
 from ostinato import App, Context, Retry
 
@@ -60,8 +60,12 @@ def block_relaxed(context: Context, round: str, seconds: float | None) -> str:
 
 @app.task(retry=_policy, timeout="10m", grace="2s")
 def kill_worker(context: Context, round: str, seconds: float | None) -> None:
-    """Kill the supervisor of the worker that runs this, as a poison pill does."""
+    """Kill the supervisor of the worker that runs this, once the attempt has its gate open: a poison pill."""
     trace = trace_of(context, round)
+    gate = f"{os.environ['WITNESS_FOLDER']}/{round}/{gate_of(context.attempt)}"
+    while not os.path.exists(gate):
+        time.sleep(TICK_SECONDS)
+        trace.write("tick")
     supervisor = psutil.Process()
     while "ostinato.cli" not in supervisor.cmdline():
         parent = supervisor.parent()

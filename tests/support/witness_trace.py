@@ -48,6 +48,11 @@ class Trace:
         os.close(self._descriptor)
 
 
+def gate_of(attempt: int) -> str:
+    """The gate of one attempt number alone, in the folder of its round."""
+    return f"{GATE}-{attempt}"
+
+
 def trace_name(instance_id: str, attempt: int, *, attempt_id: str) -> str:
     """Name of the file of an attempt."""
     return f"{instance_id}.{attempt}.{attempt_id}"

@@ -19,7 +19,8 @@ def test_the_examples_of_the_page_pass(pytester: pytest.Pytester) -> None:
         "[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\nfilterwarnings = error"
     )
     result = pytester.runpytest_subprocess(
-        "-p", "no:cacheprovider", "-p", "no:schemathesis", "-p", "no:hypothesispytest"
+        *("-p", "no:cacheprovider", "-p", "no:schemathesis", "-p", "no:hypothesispytest"),
+        *("-p", "no:faker", "-p", "no:anyio"),
     )
     result.assert_outcomes(passed=sum(block.count("def test_") for block in tests) + 2)
 

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import typer
 import typer.main
 
+from ostinato.cli.plain_values import spare_conversions
+
 
 def _dev() -> Callable[..., None]:
     from ostinato.cli.commands import run
@@ -167,7 +169,9 @@ def _built(name: str, found: Callable[..., None] | typer.Typer) -> Any:
         found = single
     command = typer.main.get_command(found)
     command.name = name
+    spare_conversions(command, typer.Context(command))
     for each in getattr(command, "commands", {}).values():
+        spare_conversions(each, typer.Context(each))
         # A summary that is not given is made by cutting the help off, in the middle of a sentence.
         each.short_help = (each.help or "").partition("\n\n")[0].replace("\n", " ")
     return command

@@ -19,6 +19,7 @@ from ostinato.cli.options import (
     remember_arguments,
 )
 from ostinato.cli.output import prepare_streams
+from ostinato.cli.plain_values import spare_conversions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,6 +41,8 @@ class _Root(TyperGroup):
             formatter.write_dl([(name, row.help) for name, row in COMMANDS.items()])
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]  # as below
+        # Not before: Typer adds parameters of its own to the group that it has made.
+        spare_conversions(self, ctx)
         remember_arguments(ctx, args)
         return super().parse_args(ctx, args)
 

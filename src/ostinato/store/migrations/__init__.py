@@ -1,7 +1,8 @@
 """Alembic revisions of the schema, run from the package's own data.
 
 A file's name says when it runs in a rolling upgrade: ``pre`` before the new code, ``post`` after the last
-node of the old code has gone.
+node of the old code has gone. What all of them make of an empty SQLite file is kept as a text beside its
+adapter: ``python tools/generate_sqlite_schema.py`` after each change here.
 """
 
 #: Every revision, oldest first; a test compares them with the files. Known here without Alembic, whose import

@@ -12,6 +12,7 @@ from urllib.parse import quote
 from ostinato.errors import OstinatoError, UserError, invariant
 from ostinato.store.migrations import HEAD_REVISION
 from ostinato.store.sqlite.failures import translate, unusable
+from ostinato.store.sqlite.new_file import make_schema
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -149,7 +150,7 @@ def _prepare(connection: sqlite3.Connection, path: str, *, partition_count: int)
         # Says now, rather than at the first submission, that the file cannot be written.
         connection.execute("BEGIN IMMEDIATE")
         connection.rollback()
-    else:
+    elif revision or not _make(connection, path, partition_count=partition_count):
         _migrate(connection, path, partition_count=partition_count)
 
 
@@ -165,6 +166,18 @@ def stored_revision(connection: sqlite3.Connection, path: str) -> str:
     if row is None:
         raise unusable(path, "it does not say which schema it has")
     return str(row[0])
+
+
+def _make(connection: sqlite3.Connection, path: str, *, partition_count: int) -> bool:
+    """Give an empty file the newest schema; false: another process has made it while this one waited."""
+    connection.execute("BEGIN IMMEDIATE")
+    if stored_revision(connection, path):
+        connection.rollback()
+        return False
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    make_schema(connection, partition_count=partition_count)
+    connection.commit()
+    return True
 
 
 def _migrate(connection: sqlite3.Connection, path: str, *, partition_count: int) -> None:
