@@ -68,7 +68,7 @@ class Probes:
         """Why it does not answer; empty if it does."""
         if self._client is not None and probe.startswith(_SCHEMES):
             return await _get(self._client, probe)
-        return await _connect(read_address(probe))
+        return await connect(read_address(probe))
 
 
 def _client() -> httpx.AsyncClient:
@@ -90,7 +90,8 @@ async def _get(client: httpx.AsyncClient, url: str) -> str:
     return "" if answer.is_success else f"answers {answer.status_code}"
 
 
-async def _connect(address: Address) -> str:
+async def connect(address: Address) -> str:
+    """Why nobody accepts a connection there; empty if somebody does."""
     try:
         async with asyncio.timeout(_ANSWER_S):
             _, writer = await asyncio.open_connection(address.host, address.port)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import msgspec
 from ostinato.chaos.entry_fields import PROCESS_WAYS
 from ostinato.chaos.own_process import own_words
 from ostinato.chaos.scenario import Process, Scenario, Step
-from ostinato.chaos.scenario_fields import SCENARIO
+from ostinato.chaos.scenario_fields import SCENARIO, SCHEDULE_US_MAX
 from ostinato.control.document.errors import InvalidDocument
 from ostinato.control.document.reading import FAULTY, Reading, wrong_type
 from ostinato.control.document.yaml_nodes import Node, plain_value
@@ -22,6 +22,8 @@ from ostinato.errors import UserError
 from ostinato.sdk.gateway.address import said_url
 
 _HINT = "write version: 1, what may be touched (processes:, proxies:, disks:, commands:), and steps:"
+#: Of all steps with their repetitions.
+_FAULTS_COUNT_MAX = 10_000
 #: Which section a step's target is of.
 _SECTIONS = {
     "kill": "processes",
@@ -142,8 +144,27 @@ def _check_steps(members: Mapping[str, Any], reading: Reading) -> None:
             reading.refuse(UserError("INVALID_VALUE", message, field=f"{field}.{step.verb}", hint=hint))
             continue
         _check_step(step, field, known=known, reading=reading)
-    if steps is not FAULTY:
+    if steps is not FAULTY and _is_bounded(steps, reading):
         _check_overlaps(steps, reading)
+
+
+def _is_bounded(steps: Sequence[Step], reading: Reading) -> bool:
+    """Whether there is an end to it: each fault is kept in memory, and told."""
+    is_bounded = True
+    for index, step in enumerate(steps):
+        last_end_us = step.end_us + (step.times - 1) * (step.every_us or 0)
+        if last_end_us > SCHEDULE_US_MAX:
+            message = f"its last time ends {format_duration(last_end_us)} after the beginning"
+            hint = f"at most {format_duration(SCHEDULE_US_MAX)}; repeat it less often"
+            reading.refuse(UserError("INVALID_VALUE", message, field=f"steps[{index}].times", hint=hint))
+            is_bounded = False
+    count = sum(step.times for step in steps)
+    if count > _FAULTS_COUNT_MAX:
+        message = f"are {count} faults with their repetitions, at most {_FAULTS_COUNT_MAX}"
+        hint = "repeat them less often, or run the scenario more than once"
+        reading.refuse(UserError("INVALID_VALUE", message, field="steps", hint=hint))
+        is_bounded = False
+    return is_bounded
 
 
 def _known(section: str, known: Iterable[str]) -> str:

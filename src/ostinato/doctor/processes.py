@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from ostinato.core.url_text import without_passwords
 from ostinato.doctor.report import Status
 from ostinato.settings import Address
 
@@ -16,14 +17,14 @@ _PROC = Path("/proc")
 #: State of a socket that listens in ``/proc/net/tcp``.
 _LISTENS = "0A"
 _NAMED_MAX = 10
-_COMMAND_LETTERS_MAX = 80
+_COMMAND_LETTERS_MAX = 200
 
 
 def check_processes() -> Found:
     """Processes of ours that somebody has stopped: the others take over, and the database forgets them."""
     stopped = [folder for folder in _folders() if is_stopped(folder) and is_ostinato(_command_of(folder))]
     for folder in stopped[:_NAMED_MAX]:
-        command = " ".join(_command_of(folder)).strip()[:_COMMAND_LETTERS_MAX]
+        command = without_passwords(" ".join(_command_of(folder)).strip())[:_COMMAND_LETTERS_MAX]
         what = f"process {folder.name} is stopped, so that nothing of it goes on: {command}"
         hint = f"kill -CONT {folder.name}: it joins again; what it held was taken over meanwhile"
         yield "warn", what, hint

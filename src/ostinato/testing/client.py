@@ -13,7 +13,7 @@ from ostinato.sdk.client import Client
 from ostinato.sdk.gateway.protocol import Gateway
 from ostinato.sdk.handle import InstanceFailed
 from ostinato.testing.driver import Driver
-from ostinato.testing.engine import Engine, NotEnded
+from ostinato.testing.engine import Engine, NotEnded, of_this_cluster
 from ostinato.testing.instance import users_frames
 from ostinato.testing.script import Script
 
@@ -64,7 +64,8 @@ class InlineClient(Client[Gateway]):
         token = _gives_up_us.set(self.clock.boot_us() + WITHIN_US)
         try:
             await self._engine.catch_up()
-            return await verb(self._gateway)
+            with of_this_cluster():
+                return await verb(self._gateway)
         finally:
             _gives_up_us.reset(token)
 

@@ -19,6 +19,7 @@ from ostinato.sdk.gateway.database import DatabaseGateway
 from ostinato.sdk.handle import Handle
 from ostinato.sdk.retry import Duration
 from ostinato.sdk.submitting import AnyTask
+from ostinato.sdk.task import DeclaredTask
 from ostinato.testing.client import WITHIN_US, InlineClient
 from ostinato.testing.driver import Driver
 from ostinato.testing.engine import Engine
@@ -27,8 +28,8 @@ from ostinato.testing.real_sleep import guarded_sleep
 from ostinato.testing.script import FailWith, Script
 from ostinato.testing.virtual_clock import START_US
 
-#: An instance by its handle or its id.
-AnyInstance: TypeAlias = Handle[Any] | str
+#: An instance by its handle or its id, or as it once stood.
+AnyInstance: TypeAlias = Handle[Any] | Instance | str
 
 
 class Cluster:
@@ -41,7 +42,11 @@ class Cluster:
     """
 
     def __init__(self, *apps: App, start: datetime | None = None, seed: int = 0) -> None:
-        """Raises ``INVALID_INSTANT`` for a naive `start`, and what the apps' definitions are refused for."""
+        """Raises ``INVALID_INSTANT`` for a naive `start`, ``INVALID_VALUE`` for what is no app, and what the
+        apps' definitions are refused for.
+        """
+        for app in apps:
+            _require_app(app)
         start = to_datetime(START_US) if start is None else start
         start_us = from_datetime(start, field="start")
         self._zone = start.tzinfo
@@ -207,14 +212,24 @@ class Cluster:
 
     def _ref(self, task: AnyTask) -> TaskRef:
         known = [definition.ref for definition in self._engine.definitions()]
+        if isinstance(task, DeclaredTask):
+            if task.ref in known:
+                return task.ref
+            missing = task_missing(task.ref, [ref.name for ref in known])
+            names = ", ".join(app.name for app in self._engine.apps) or "no app"
+            missing.hint = f"this cluster runs {names}; give it the app of that task too: Cluster(app, other)"
+            raise missing
         if not isinstance(task, str):
-            found = [ref for ref in known if ref == task.ref]
-            missing = task.ref
-        else:
-            found = [ref for ref in known if ref.name == task]
-            missing = TaskRef(self._engine.apps[0].namespace if self._engine.apps else "default", task)
+            raise UserError(
+                "INVALID_VALUE",
+                f"{task!r} is no task",
+                field="task",
+                hint="give what @app.task or app.shell has made, or its name",
+            )
+        found = [ref for ref in known if ref.name == task]
         if not found:
-            raise task_missing(missing, [ref.name for ref in known])
+            ref = TaskRef(self._engine.apps[0].namespace if self._engine.apps else "default", task)
+            raise task_missing(ref, [ref.name for ref in known])
         return found[0]
 
     def _until(self, moment: datetime) -> int:
@@ -228,5 +243,21 @@ class Cluster:
         return until_us
 
 
+def _require_app(app: object) -> None:
+    if isinstance(app, App):
+        return
+    hint = "import the app and give it itself: from shop import app"
+    raise UserError("INVALID_VALUE", f"{app!r} is no App", field="apps", hint=hint)
+
+
 def _id(instance: AnyInstance) -> str:
-    return instance if isinstance(instance, str) else instance.id
+    if isinstance(instance, str):
+        return instance
+    if isinstance(instance, Handle | Instance):
+        return instance.id
+    hint = "give the handle that submit returned, or an id"
+    if isinstance(instance, DeclaredTask):
+        hint = (
+            f"submit it and wait for that: finish({instance.name}.submit()); finish() waits for all instances"
+        )
+    raise UserError("INVALID_VALUE", f"{instance!r} is no instance", field="instance", hint=hint)
