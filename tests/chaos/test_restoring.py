@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import socket
+from contextlib import closing
 from pathlib import Path
 
 import psutil
@@ -294,7 +295,7 @@ def test_a_plan_shows_all_that_would_be_done_and_all_that_is_wrong_at_once(
                 "node-c": {"pidfile": "missing.pid", "command": "x"},
             },
             "proxies": {"database": {"listen": address, "target": nobody}},
-            "disks": {"data": {"folder": ".", "leave_free": "900TiB"}},
+            "disks": {"data": {"folder": ".", "leave_free": "900000GiB"}},
             "commands": {"cut": {"run": ["no-such-program"], "undo": "true"}},
             "probes": {"node-a": f"http://{nobody}/readyz"},
             "steps": [{"kill": "node-a", "at": "1s"}, {"run": "cut", "at": "2s"}],
@@ -340,7 +341,8 @@ def test_a_plan_asks_for_the_task_and_all_probes(chaos: Chaos) -> None:
     fields = [fault["field"] for fault in json.loads(told.stdout)["wrong"]]
     assert fields == ["probes.a", "probes.b", "workload.url"]
     assert not (chaos.folder / "shop.db").exists()
-    App("shop", scenario["workload"]["url"]).apply()
+    with closing(App("shop", scenario["workload"]["url"])) as app:
+        app.apply()
     (fault,) = json.loads(
         chaos.run({"steps": [], "workload": scenario["workload"]}, "--plan", "--json").stdout
     )["wrong"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import re
@@ -94,6 +95,8 @@ class Terminal:
 
 @pytest.fixture
 def terminal(tmp_path: Path) -> Iterator[Terminal]:
+    # Longer than a test may take where the machine is busy; each command has a limit of its own.
+    faulthandler.cancel_dump_traceback_later()
     with fresh_database("postgresql", has_schema=False) as database:
         found = re.search(r"@([^/@]+)/", database.url)
         assert found is not None

@@ -403,7 +403,18 @@ def test_an_instance_of_another_cluster_is_told_as_that(ostinato_cluster: MakeCl
         lambda: cluster.instance(handle),
         lambda: cluster.finish(handle),
         lambda: cluster.replay(handle),
-        handle.status,
+        app.handle("unknown").status,
     ):
         with pytest.raises(OstinatoError, match="this cluster has made no such instance"):
             ask()
+
+
+def test_time_goes_on_and_not_beyond_a_century_at_once(ostinato_cluster: MakeCluster, app: App) -> None:
+    cluster = ostinato_cluster(app)
+    with pytest.raises(UserError, match="is past; it is 2026-01-01"):
+        cluster.advance_to(datetime(2020, 1, 1, tzinfo=UTC))
+    with pytest.raises(UserError, match="more than 100 years away"):
+        cluster.advance_to(datetime(2200, 1, 1, tzinfo=UTC))
+    assert cluster.now == datetime(2026, 1, 1, tzinfo=UTC)
+    cluster.advance_to(datetime(2036, 1, 1, tzinfo=UTC))
+    assert cluster.now == datetime(2036, 1, 1, tzinfo=UTC)

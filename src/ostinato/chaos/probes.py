@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -98,6 +99,7 @@ async def connect(address: Address) -> str:
     except TimeoutError:
         return f"does not accept within {_ANSWER_S:g} s"
     except OSError as error:
-        return error.strerror or str(error)
+        # asyncio has a sentence of its own there, which says less.
+        return os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
     writer.close()
     return ""

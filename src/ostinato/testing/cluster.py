@@ -11,16 +11,14 @@ from typing import Any, Self, TypeAlias, overload
 
 from ostinato.control.submit import task_missing
 from ostinato.core.definition import TaskRef
-from ostinato.core.instants import from_datetime, parse_duration, to_datetime
+from ostinato.core.instants import DURATION_MAX_US, from_datetime, parse_duration, to_datetime
 from ostinato.errors import UserError
 from ostinato.sdk.app import App
-from ostinato.sdk.gateway.address import SaidUrl
-from ostinato.sdk.gateway.database import DatabaseGateway
 from ostinato.sdk.handle import Handle
 from ostinato.sdk.retry import Duration
 from ostinato.sdk.submitting import AnyTask
 from ostinato.sdk.task import DeclaredTask
-from ostinato.testing.client import WITHIN_US, InlineClient
+from ostinato.testing.client import WITHIN_US, InlineClient, InlineGateway
 from ostinato.testing.driver import Driver
 from ostinato.testing.engine import Engine
 from ostinato.testing.instance import Instance
@@ -61,12 +59,12 @@ class Cluster:
             opened.enter_context(guarded_sleep())
             self._driver.run(self._engine.start)
             for app in apps:
-                gateway = DatabaseGateway(
+                gateway = InlineGateway(
                     self._engine.store,
-                    SaidUrl("", ""),
                     clock=self._engine.asking_clock,
                     rng=rng,
                     by=app.name,
+                    script=self._script,
                 )
                 client = InlineClient(gateway, driver=self._driver, engine=self._engine, script=self._script)
                 opened.callback(app.use_client, app.use_client(client))
@@ -238,6 +236,12 @@ class Cluster:
             raise UserError(
                 "INVALID_INSTANT",
                 f"{moment.isoformat()} is past; it is {self.now.isoformat()}",
+                field="moment",
+            )
+        if until_us > DURATION_MAX_US:
+            raise UserError(
+                "INVALID_INSTANT",
+                f"{moment.isoformat()} is more than 100 years away; it is {self.now.isoformat()}",
                 field="moment",
             )
         return until_us
