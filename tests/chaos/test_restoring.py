@@ -61,9 +61,10 @@ def test_what_is_not_as_the_scenario_says_is_refused_before_anything_is_broken(
     [
         ({"disks": {"data": {"folder": "missing", "leave_free": 0}}}, "disks.data.folder"),
         ({"witness": "missing"}, "witness"),
+        ({"processes": {"own": {"start": "true", "log": "missing/log"}}}, "processes.own.log"),
         ({"processes": {"own": {"start": "missing-program --now"}}}, "processes.own.start"),
     ],
-    ids=["disk", "witness", "program"],
+    ids=["disk", "witness", "log", "program"],
 )
 def test_a_folder_or_program_that_is_missing_is_refused(
     section: dict[str, object], field: str, chaos: Chaos
@@ -155,6 +156,21 @@ def test_when_chaos_itself_is_killed_a_command_under_way_ends_before_its_undo(ch
     until(lambda: pidfile.exists() and pidfile.read_text())
     process.kill()
     until((chaos.folder / "undone").exists)
+    process.communicate(timeout=30)
+
+
+def test_when_chaos_itself_is_killed_after_a_kill_the_process_is_started_again(
+    chaos: Chaos, make_victim: MakeVictim
+) -> None:
+    victim = make_victim()
+    scenario = {
+        "processes": {"node-a": {**victim.entry, "again": "touch again", "again_after": "12h"}},
+        "steps": [{"kill": "node-a", "at": "0s"}],
+    }
+    process = chaos.start(scenario, "--yes-break-things")
+    until(lambda: not victim.is_living)
+    process.kill()
+    until((chaos.folder / "again").exists)
     process.communicate(timeout=30)
 
 
@@ -341,6 +357,11 @@ def test_a_plan_asks_for_the_task_and_all_probes(chaos: Chaos) -> None:
     fields = [fault["field"] for fault in json.loads(told.stdout)["wrong"]]
     assert fields == ["probes.a", "probes.b", "workload.url"]
     assert not (chaos.folder / "shop.db").exists()
+    (chaos.folder / "shop.db").touch()
+    empty = chaos.run({"steps": [], "workload": scenario["workload"]}, "--plan")
+    assert "workload.url: " in empty.stderr
+    assert "shop.db has schema none, not that of this version" in empty.stderr
+    assert (chaos.folder / "shop.db").stat().st_size == 0
     with closing(App("shop", scenario["workload"]["url"])) as app:
         app.apply()
     (fault,) = json.loads(

@@ -183,6 +183,29 @@ def test_two_faults_of_one_kind_on_one_target_do_not_overlap(second: dict[str, A
     assert "is not over" in fault
 
 
+def test_what_the_system_could_not_take_or_would_take_for_another_is_refused() -> None:
+    text = """\
+version: 1
+processes:
+  a: {pidfile: "a\\0b", command: x}
+  b: {command_line: "  "}
+  c: {start: x, environment: {"A=B": c}}
+proxies:
+  a: {listen: "127.0.0.1:18000", target: "127.0.0.1:18000"}
+  b: {listen: "127.0.0.1:18000", target: "127.0.0.1:1"}
+commands: {c: {run: " "}}
+steps: []
+"""
+    assert [fault.partition(": ")[2].partition(" (")[0] for fault in faults(text)] == [
+        "processes.a.pidfile: holds a NUL character",
+        "processes.b: does not say which process it is",
+        "processes.c.environment: 'A=B' is no name of a variable",
+        "proxies.a.target: 127.0.0.1:18000 is where the proxy itself listens",
+        "proxies.b.listen: 127.0.0.1:18000 is where a listens",
+        "commands.c.run: is empty",
+    ]
+
+
 def test_a_schedule_has_an_end_and_a_number_of_faults_that_fits() -> None:
     node = {"processes": {"a": {"pid": 4711, "command": "x"}}}
     long = scenario_with(**node, steps=[{"kill": "a", "at": "6d", "every": "1h", "times": 1000}])

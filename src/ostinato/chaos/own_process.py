@@ -62,6 +62,9 @@ class OwnProcess:
             hint = "make it, or name another log; relative paths begin at the scenario's folder"
             message = f"there is no folder {self.log.parent}"
             raise UserError("CHAOS_REFUSED", message, field=f"{field}.log", hint=hint)
+        if self.log.is_dir() or self.log.is_fifo():
+            message = f"{self.log} is a folder or a pipe"
+            raise UserError("CHAOS_REFUSED", message, field=f"{field}.log", hint="name a file")
 
     def start(self, hold: Callable[[dict[str, Any]], None]) -> None:
         """Start it, unless it runs. `hold` is told how the keeper ends it before it does anything.

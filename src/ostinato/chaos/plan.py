@@ -12,7 +12,7 @@ from ostinato.chaos.examine import Examined
 from ostinato.chaos.own_process import OwnProcess
 from ostinato.chaos.scenario import Scenario, Step
 from ostinato.core.instants import format_duration
-from ostinato.core.url_text import shown_url
+from ostinato.core.url_text import shown_url, without_passwords
 
 #: Whose disk everybody needs.
 _SYSTEM_FOLDERS = ("/", "/tmp", "/var")
@@ -62,7 +62,7 @@ def plan_json(scenario: Scenario, found: Examined) -> dict[str, Any]:
             for name, command in scenario.commands.items()
         ],
         "probes": [
-            {"name": name, "what": probe + _now(found, f"probes.{name}")}
+            {"name": name, "what": without_passwords(probe) + _now(found, f"probes.{name}")}
             for name, probe in scenario.probes.items()
         ],
         "workload": _workload_words(scenario, found),

@@ -190,7 +190,12 @@ class Run:
             )
         if self._scenario.witness:
             folder = self._scenario.path(self._scenario.witness)
-            executions = await asyncio.to_thread(read_executions, folder, since_ns=self._began_ns)
+            try:
+                executions = await asyncio.to_thread(read_executions, folder, since_ns=self._began_ns)
+            except OSError as error:
+                # What was done and what came of it is told all the same.
+                self._violated("carried out", f"the witness {folder} cannot be read: {error.strerror}")
+                return
             self._report.executions = sum(map(len, executions.values()))
             self._report.violations += judge_witness(executions, outcomes=outcomes)
 

@@ -18,12 +18,13 @@ from ostinato.core.definition import TaskRef
 from ostinato.core.ids import new_id
 from ostinato.core.instants import MILLISECOND, SECOND
 from ostinato.core.states import TERMINAL_STATES
-from ostinato.errors import OstinatoError, UnavailableError
+from ostinato.errors import OstinatoError, UnavailableError, UserError
 from ostinato.sdk.app import App
 from ostinato.sdk.gateway.address import require_database, said_url
 from ostinato.sdk.gateway.transport import Transport
 from ostinato.sdk.handle import Handle
 from ostinato.sdk.submission import Submission
+from ostinato.store.administration import administrator_of
 from ostinato.store.from_url import open_store_from_url
 
 T = TypeVar("T")
@@ -38,7 +39,7 @@ _ASKED_COUNT = 8
 async def require_task(workload: Workload, *, clock: Clock) -> None:
     """Ask whether the workload's task is known there; nothing is submitted or made.
 
-    Raises ``TASK_NOT_FOUND``, and what an address where nobody answers raises.
+    Raises ``TASK_NOT_FOUND``, ``SCHEMA_VERSION``, and what an address where nobody answers raises.
     """
     said = said_url(workload.url)
     ref = TaskRef(workload.namespace, workload.task)
@@ -51,6 +52,12 @@ async def require_task(workload: Workload, *, clock: Clock) -> None:
             await transport.close()
         return
     require_database(said)
+    # Opening a file of an older schema would migrate it.
+    facts = await administrator_of(said.value, clock=clock).facts()
+    if not facts.is_current:
+        message = f"{facts.database} has schema {facts.revision or 'none'}, not that of this version"
+        hint = "ostinato db status says what to do about it"
+        raise UserError("SCHEMA_VERSION", message, field="workload.url", hint=hint)
     store = open_store_from_url(said.value, clock=clock)
     try:
         await store.open()
