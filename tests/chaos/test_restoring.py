@@ -157,6 +157,7 @@ def test_when_chaos_itself_is_killed_a_command_under_way_ends_before_its_undo(ch
     process.kill()
     until((chaos.folder / "undone").exists)
     process.communicate(timeout=30)
+    assert process.returncode == -signal.SIGKILL
 
 
 def test_when_chaos_itself_is_killed_after_a_kill_the_process_is_started_again(
@@ -172,6 +173,7 @@ def test_when_chaos_itself_is_killed_after_a_kill_the_process_is_started_again(
     process.kill()
     until((chaos.folder / "again").exists)
     process.communicate(timeout=30)
+    assert process.returncode == -signal.SIGKILL
 
 
 def test_two_runs_do_not_have_hold_of_one_process(chaos: Chaos, make_victim: MakeVictim) -> None:

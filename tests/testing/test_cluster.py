@@ -375,14 +375,14 @@ def test_what_is_no_app_task_or_instance_is_refused_with_what_to_give(
     def elsewhere() -> None: ...
 
     with pytest.raises(UserError, match=r"apps: 'x:app' is no App \(import the app"):
-        ostinato_cluster("x:app")  # type: ignore[arg-type]
+        ostinato_cluster("x:app")  # type: ignore[arg-type]  # a name as on the command line
     cluster = ostinato_cluster(app)
     with pytest.raises(
         UserError, match=r"instance: <Task default/sync> is no instance \(.*finish\(sync.submit"
     ):
-        cluster.finish(sync)  # type: ignore[call-overload]
+        cluster.finish(sync)  # type: ignore[call-overload]  # the task, not its instance
     with pytest.raises(UserError, match=r"task: <function .* is no task"):
-        cluster.fail(lambda: None, OSError)  # type: ignore[arg-type]
+        cluster.fail(lambda: None, OSError)  # type: ignore[arg-type]  # no task at all
     with pytest.raises(
         UserError, match=r"default/elsewhere does not exist \(this cluster runs shop; give it"
     ):
