@@ -8,6 +8,7 @@ VENV   ?= .venv
 # One place for the tools, so that no target depends on an activated environment.
 BIN     := $(VENV)/bin
 STAMP   := $(VENV)/.installed
+RUNS    := $(VENV)/.runs
 RUFF_ON := src tests tools examples $(wildcard bench)
 
 .DEFAULT_GOAL := help
@@ -18,8 +19,16 @@ help: ## Show this list
 
 setup: $(STAMP) ## Make the environment in .venv (runs again when pyproject.toml changes)
 
-# The stamp is written last: an installation that broke off is repeated.
+# What runs Ostinato; the set-up of a contributor has it too.
+$(RUNS): pyproject.toml
+	$(call install,)
+
 $(STAMP): pyproject.toml
+	$(call install,[dev])
+	@touch $(RUNS)
+
+# The stamp is written last: an installation that broke off is repeated.
+define install
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "Ostinato needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1). Try: make PYTHON=python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
@@ -27,10 +36,11 @@ $(STAMP): pyproject.toml
 	  echo "$(PYTHON) cannot make virtual environments. On Debian and Ubuntu: apt-get install python$$version-venv" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing into $(VENV) (once; about a minute)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.$(1)'
 	@touch $@
+endef
 
-demo: $(STAMP) ## Run a night of real work that fails, is retried and ends (under a minute)
+demo: $(RUNS) ## Run a night of real work that fails, is retried and ends (under a minute)
 	@$(BIN)/python examples/nightly/run.py
 
 # The tests run in parts, a few at a time; make shows what a part says once it has ended. Parts of the first kind mostly

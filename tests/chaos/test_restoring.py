@@ -5,8 +5,10 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import signal
 import socket
+from contextlib import closing
 from pathlib import Path
 
 import psutil
@@ -14,6 +16,8 @@ import pytest
 from support.chaos import Chaos, MakeVictim, until
 from support.processes_of import is_living
 from support.small_disk import small_disk
+
+from ostinato import App
 
 _FOR_EVER = "1h"
 
@@ -31,7 +35,9 @@ def test_without_consent_nothing_is_done_and_the_plan_does_nothing_either(
     assert f"processes node-a: pid {victim.pid}, since " in planned.stdout
     assert "kill node-a" in planned.stdout
     both = chaos.run(scenario, "--plan", "--yes-break-things", "--json")
-    assert json.loads(both.stdout)["steps"] == [{"at": "0s", "what": "kill node-a", "step": 0}]
+    assert json.loads(both.stdout)["steps"] == [
+        {"at": "0s", "what": "kill node-a; somebody else starts it again", "step": 0}
+    ]
     assert victim.is_living
 
 
@@ -55,9 +61,10 @@ def test_what_is_not_as_the_scenario_says_is_refused_before_anything_is_broken(
     [
         ({"disks": {"data": {"folder": "missing", "leave_free": 0}}}, "disks.data.folder"),
         ({"witness": "missing"}, "witness"),
+        ({"processes": {"own": {"start": "true", "log": "missing/log"}}}, "processes.own.log"),
         ({"processes": {"own": {"start": "missing-program --now"}}}, "processes.own.start"),
     ],
-    ids=["disk", "witness", "program"],
+    ids=["disk", "witness", "log", "program"],
 )
 def test_a_folder_or_program_that_is_missing_is_refused(
     section: dict[str, object], field: str, chaos: Chaos
@@ -137,6 +144,55 @@ def test_when_chaos_itself_is_killed_a_paused_process_goes_on_and_an_undo_is_run
     assert victim.is_living
 
 
+def test_when_chaos_itself_is_killed_a_command_under_way_ends_before_its_undo(chaos: Chaos) -> None:
+    # One that has ended may wait for its parent to be told.
+    still = "ps -o stat= -p $(cat pid) | grep -qv Z || touch undone"
+    scenario = {
+        "commands": {"stop": {"run": "echo $$ > pid; sleep 600; true", "undo": still}},
+        "steps": [{"run": "stop", "at": "0s"}],
+    }
+    process = chaos.start(scenario, "--yes-break-things")
+    pidfile = chaos.folder / "pid"
+    until(lambda: pidfile.exists() and pidfile.read_text())
+    process.kill()
+    until((chaos.folder / "undone").exists)
+    process.communicate(timeout=30)
+    assert process.returncode == -signal.SIGKILL
+
+
+def test_when_chaos_itself_is_killed_after_a_kill_the_process_is_started_again(
+    chaos: Chaos, make_victim: MakeVictim
+) -> None:
+    victim = make_victim()
+    scenario = {
+        "processes": {"node-a": {**victim.entry, "again": "touch again", "again_after": "12h"}},
+        "steps": [{"kill": "node-a", "at": "0s"}],
+    }
+    process = chaos.start(scenario, "--yes-break-things")
+    until(lambda: not victim.is_living)
+    process.kill()
+    until((chaos.folder / "again").exists)
+    process.communicate(timeout=30)
+    assert process.returncode == -signal.SIGKILL
+
+
+def test_two_runs_do_not_have_hold_of_one_process(chaos: Chaos, make_victim: MakeVictim) -> None:
+    victim = make_victim()
+    scenario = {
+        "processes": {"node-a": victim.entry},
+        "steps": [{"pause": "node-a", "at": "0s", "for": _FOR_EVER}],
+    }
+    first = chaos.start(scenario, "--yes-break-things")
+    until(lambda: victim.is_stopped)
+    second = chaos.run(scenario, "--yes-break-things")
+    assert second.returncode == 2
+    assert f"processes.node-a: another run of chaos has hold of process {victim.pid}" in second.stderr
+    assert victim.is_stopped
+    first.send_signal(signal.SIGINT)
+    first.communicate(timeout=30)
+    assert not victim.is_stopped
+
+
 def test_an_undo_is_run_after_its_time_at_the_end_and_on_the_way_out_once(chaos: Chaos) -> None:
     def commands(**steps: str) -> dict[str, object]:
         return {
@@ -209,12 +265,112 @@ def test_a_killed_process_is_started_again_and_its_successor_is_waited_for(
         "steps": [{"kill": "node-a", "at": "0s"}],
     }
     # Once it is told that there is a successor, this can be killed as well.
-    (first,), (second,) = (chaos.report(scenario)["faults"] for _ in range(2))
-    assert first["detail"] == f"pid {victim.pid}"
-    assert second["detail"] != first["detail"]
-    assert second["recovered_after"] is not None
+    (first,) = chaos.report(scenario)["faults"]
     successor = int((chaos.folder / "node.pid").read_text())
-    os.kill(successor, signal.SIGKILL)
+    (second,) = chaos.report(scenario)["faults"]
+    assert re.fullmatch(rf"pid {victim.pid}, then pid {successor} after [0-9ms.]+", first["detail"])
+    assert second["detail"].startswith(f"pid {successor}, then pid ")
+    assert second["recovered_after"] is not None
+    os.kill(int((chaos.folder / "node.pid").read_text()), signal.SIGKILL)
+
+
+def test_an_undo_or_again_that_fails_in_a_step_is_told_as_not_restored(
+    chaos: Chaos, make_victim: MakeVictim
+) -> None:
+    victim = make_victim()
+    scenario = {
+        "processes": {"node-a": {**victim.entry, "again": "echo no room; exit 4", "again_after": "0s"}},
+        "commands": {"stop": {"run": "true", "undo": "echo stuck; exit 3"}},
+        "steps": [{"run": "stop", "at": "0s", "for": "1ms"}, {"kill": "node-a", "at": "0s"}],
+    }
+    report = chaos.report(scenario, status=1)
+    assert {(found["rule"], found["what"]) for found in report["violations"]} == {
+        (
+            "restored",
+            "steps[0] run stop for 1ms: stop undone: echo stuck; exit 3: "
+            "echo stuck; exit 3 ended with 3: stuck",
+        ),
+        (
+            "restored",
+            "steps[1] kill node-a: node-a started again: echo no room; exit 4 ended with 4: no room",
+        ),
+    }
+    assert [fault["error"] for fault in report["faults"]] == [None, None]
+    assert all(fault["not_restored"] for fault in report["faults"])
+
+
+def test_a_plan_shows_all_that_would_be_done_and_all_that_is_wrong_at_once(
+    chaos: Chaos, make_victim: MakeVictim
+) -> None:
+    victim = make_victim()
+    with socket.create_server(("127.0.0.1", 0)) as taken, socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        address, nobody = (f"127.0.0.1:{each.getsockname()[1]}" for each in (taken, silent))
+        scenario = {
+            "processes": {
+                "node-a": victim.entry,
+                "node-b": victim.entry,
+                "node-c": {"pidfile": "missing.pid", "command": "x"},
+            },
+            "proxies": {"database": {"listen": address, "target": nobody}},
+            "disks": {"data": {"folder": ".", "leave_free": "900000GiB"}},
+            "commands": {"cut": {"run": ["no-such-program"], "undo": "true"}},
+            "probes": {"node-a": f"http://{nobody}/readyz"},
+            "steps": [{"kill": "node-a", "at": "1s"}, {"run": "cut", "at": "2s"}],
+            "workload": {"url": f"http://{nobody}", "task": "probe", "rate": 1},
+            "witness": "missing",
+        }
+        told = chaos.run(scenario, "--plan", "--json")
+        assert told.returncode == 2
+        plan = json.loads(told.stdout)
+        refused = chaos.run(scenario, "--yes-break-things")
+    static = [
+        "processes.node-b",
+        "processes.node-c.pidfile",
+        "proxies.database.listen",
+        "disks.data.leave_free",
+        "commands.cut.run",
+        "witness",
+    ]
+    assert [fault["field"] for fault in plan["wrong"]] == [*static, "proxies.database.target"]
+    assert [fault["field"] for fault in json.loads(told.stderr)["error"]["errors"]] == [
+        fault["field"] for fault in plan["wrong"]
+    ]
+    # What a proxy of chaos may still bring is no fault yet.
+    assert "not yet: " in plan["probes"][0]["what"]
+    assert "not yet: " in plan["workload"]
+    assert [step["what"] for step in plan["steps"]] == [
+        "kill node-a; somebody else starts it again",
+        "run cut; undone at the end",
+    ]
+    assert refused.returncode == 2
+    assert [line.split(": ")[2] for line in refused.stderr.splitlines() if "CHAOS_REFUSED" in line] == static
+    assert victim.is_living
+
+
+def test_a_plan_asks_for_the_task_and_all_probes(chaos: Chaos) -> None:
+    scenario = {
+        "probes": {"a": "127.0.0.1:1", "b": "http://127.0.0.1:1/readyz"},
+        "steps": [],
+        "workload": {"url": "sqlite:///" + str(chaos.folder / "shop.db"), "task": "probe", "rate": 1},
+    }
+    told = chaos.run(scenario, "--plan", "--json")
+    assert told.returncode == 2
+    fields = [fault["field"] for fault in json.loads(told.stdout)["wrong"]]
+    assert fields == ["probes.a", "probes.b", "workload.url"]
+    assert not (chaos.folder / "shop.db").exists()
+    (chaos.folder / "shop.db").touch()
+    empty = chaos.run({"steps": [], "workload": scenario["workload"]}, "--plan")
+    assert "workload.url: " in empty.stderr
+    assert "shop.db has schema none, not that of this version" in empty.stderr
+    assert (chaos.folder / "shop.db").stat().st_size == 0
+    with closing(App("shop", scenario["workload"]["url"])) as app:
+        app.apply()
+    (fault,) = json.loads(
+        chaos.run({"steps": [], "workload": scenario["workload"]}, "--plan", "--json").stdout
+    )["wrong"]
+    assert fault["field"] == "workload.task"
+    assert "task default/probe does not exist" in fault["what"]
 
 
 def test_a_killed_process_without_a_successor_is_told(chaos: Chaos, make_victim: MakeVictim) -> None:
@@ -319,6 +475,6 @@ def test_a_port_that_is_taken_is_told_and_nothing_is_broken(chaos: Chaos, make_v
             "steps": [{"kill": "node-a", "at": "0s"}],
         }
         refused = chaos.run(scenario, "--yes-break-things")
-    assert refused.returncode == 4
-    assert f"PORT_IN_USE: {address} cannot be listened on" in refused.stderr
+    assert refused.returncode == 2
+    assert f"CHAOS_REFUSED: proxies.database.listen: {address} cannot be listened on" in refused.stderr
     assert victim.is_living

@@ -131,8 +131,25 @@ workload: {url: x, task: t, rate: 0}
         "chaos.yaml:11:20: steps[0].at: 10 has no unit",
         "chaos.yaml:12:5: steps[1].for: is missing",
         "chaos.yaml:13:5: steps[2]: says cut and delay",
-        "chaos.yaml:14:5: steps[3]: says nothing to do",
+        "chaos.yaml:14:5: steps[3]: 'burn' is not something that a step does",
         "chaos.yaml:15:29: workload.rate: 0 is out of range",
+    ]
+
+
+def test_what_is_meant_is_told_of_a_probe_without_a_scheme_and_of_a_step_that_there_is_not() -> None:
+    text = """\
+version: 1
+probes: {node-a: "127.0.0.1:8640/readyz"}
+steps: [{explode: node-a, at: 1s}, {kil: node-a, at: 1s}, {at: 1s}]
+"""
+    assert faults(text) == [
+        "chaos.yaml:2:10: probes.node-a: '127.0.0.1:8640/readyz' has a path and no http:// "
+        "(write http://127.0.0.1:8640/readyz, or HOST:PORT alone for a connection)",
+        "chaos.yaml:3:9: steps[0]: 'explode' is not something that a step does "
+        "(write {kill: node-a, at: 10s}; the verbs are kill, pause, cut, delay, fill, run)",
+        "chaos.yaml:3:36: steps[1]: 'kil' is not something that a step does (did you mean kill?)",
+        "chaos.yaml:3:59: steps[2]: says nothing to do "
+        "(write {kill: node-a, at: 10s}; the verbs are kill, pause, cut, delay, fill, run)",
     ]
 
 
@@ -164,6 +181,39 @@ def test_two_faults_of_one_kind_on_one_target_do_not_overlap(second: dict[str, A
     )
     (fault,) = faults(text)
     assert "is not over" in fault
+
+
+def test_what_the_system_could_not_take_or_would_take_for_another_is_refused() -> None:
+    text = """\
+version: 1
+processes:
+  a: {pidfile: "a\\0b", command: x}
+  b: {command_line: "  "}
+  c: {start: x, environment: {"A=B": c}}
+proxies:
+  a: {listen: "127.0.0.1:18000", target: "127.0.0.1:18000"}
+  b: {listen: "127.0.0.1:18000", target: "127.0.0.1:1"}
+commands: {c: {run: " "}}
+steps: []
+"""
+    assert [fault.partition(": ")[2].partition(" (")[0] for fault in faults(text)] == [
+        "processes.a.pidfile: holds a NUL character",
+        "processes.b: does not say which process it is",
+        "processes.c.environment: 'A=B' is no name of a variable",
+        "proxies.a.target: 127.0.0.1:18000 is where the proxy itself listens",
+        "proxies.b.listen: 127.0.0.1:18000 is where a listens",
+        "commands.c.run: is empty",
+    ]
+
+
+def test_a_schedule_has_an_end_and_a_number_of_faults_that_fits() -> None:
+    node = {"processes": {"a": {"pid": 4711, "command": "x"}}}
+    long = scenario_with(**node, steps=[{"kill": "a", "at": "6d", "every": "1h", "times": 1000}])
+    (fault,) = faults(long)
+    assert ": steps[0].times: its last time ends 47d15h after the beginning (at most 7d" in fault
+    many = [{"kill": "a", "at": "0s", "every": "1s", "times": 10_000} for _ in range(1000)]
+    (fault,) = faults(scenario_with(**node, steps=many))
+    assert ": steps: are 10000000 faults with their repetitions, at most 10000 (" in fault
 
 
 def test_a_repeated_step_says_how_often_and_a_fault_of_a_command_how_it_is_undone() -> None:

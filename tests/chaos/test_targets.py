@@ -113,6 +113,8 @@ def test_a_pidfile_that_is_missing_or_older_than_its_process_is_refused(
     make_victim: MakeVictim, tmp_path: Path
 ) -> None:
     assert "cannot be read: No such file" in refusal(tmp_path, pidfile="node.pid", command="x")
+    os.mkfifo(tmp_path / "pipe")
+    assert "pipe is no regular file" in refusal(tmp_path, pidfile="pipe", command="x")
     victim = make_victim()
     path = tmp_path / "node.pid"
     path.write_text(str(victim.pid))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +125,9 @@ def test_executions_one_after_the_other_do_not_overlap_and_a_cut_line_is_left_ou
     write(
         tmp_path, "start i1 1 10", "tick i1 1 20", "start i1 2 20", "end i1 2 30", "end i1 2", "tick i1 1 x"
     )
+    # What no task has written is left alone.
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
     executions = read_executions(tmp_path)
     assert [(ran.attempt, ran.began_ns, ran.last_ns, ran.has_ended) for ran in executions["i1"]] == [
         (1, 10, 20, False),

@@ -29,6 +29,8 @@ def test_an_empty_database_is_looked_at_upgraded_used_and_emptied(
     assert "schema: none" in looked.stdout
     assert f"pending: {', '.join(REVISIONS)}" in looked.stdout
     assert "missing: run ostinato db upgrade" in looked.stdout
+    checked = invoke("db", "status", "--check", env=settings)
+    assert (checked.exit_code, checked.stdout) == (1, looked.stdout)
     refused = invoke("task", "list", env=settings)
     assert refused.exit_code == 2
     assert "SCHEMA_VERSION: OSTINATO_DATABASE: " in refused.stderr
@@ -37,6 +39,7 @@ def test_an_empty_database_is_looked_at_upgraded_used_and_emptied(
     assert (upgraded.exit_code, upgraded.stderr) == (0, "")
     assert "partitions: 8" in upgraded.stdout
     assert upgraded.stdout.endswith("current\n")
+    assert invoke("db", "status", "--check", env=settings).exit_code == 0
     assert invoke("task", "list", env=settings).exit_code == 0
     assert len(json.loads(invoke("partition", "list", "--json", env=settings).stdout)) == 8
     emptied = invoke("db", "downgrade", "--to", "base", "--yes", env=settings)

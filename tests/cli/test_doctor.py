@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import signal
 import socket
 import sqlite3
 import subprocess
@@ -19,9 +21,12 @@ from support.certificates import self_signed, signed
 from support.commands import Execute
 from support.dev import Dev, clean_environment, running_dev
 
+from ostinato.clock import SystemClock
+from ostinato.doctor.processes import is_ostinato
 from ostinato.doctor.report import Check, prefixed, run_checks
-from ostinato.doctor.services import is_ostinato
 from ostinato.errors import UserError
+from ostinato.store.batches import WorkerRow
+from ostinato.store.from_url import open_store_from_url
 
 Findings = list[dict[str, Any]]
 
@@ -73,8 +78,8 @@ def test_empty_folder_is_well_and_stays_empty(tmp_path: Path) -> None:
     assert "no database" in _found(findings, "database", "warn")
     assert "no scheduler is running" in _found(findings, "scheduler", "warn")
     assert {row["check"] for row in findings} == {
-        *("python", "packages", "clock", "time zones", "settings", "database", "ports", "scheduler"),
-        *("workers", "limits", "app", "data directory", "tls", "join token"),
+        *("python", "packages", "clock", "time zones", "processes", "settings", "database", "ports"),
+        *("scheduler", "workers", "limits", "app", "data directory", "tls", "join token"),
     }
 
 
@@ -247,6 +252,61 @@ def test_port_that_takes_connections_and_never_answers_does_not_hold_the_report_
 )
 def test_process_of_ours_is_known_by_its_command_line(command: list[str], expected: bool | None) -> None:
     assert is_ostinato(command) is expected
+
+
+#: Called as the installed script is: it listens where it is told to and does nothing.
+_SLEEPER = """
+import signal, socket, sys
+listening = socket.create_server(("127.0.0.1", 0))
+print(listening.getsockname()[1], flush=True)
+signal.pause()
+"""
+
+
+def test_stopped_process_of_ours_is_named_and_fails_where_it_holds_the_port(tmp_path: Path) -> None:
+    script = tmp_path / "ostinato"
+    script.write_text(_SLEEPER)
+    command = [sys.executable, str(script), "scheduler"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        address = f"127.0.0.1:{int(process.stdout.readline())}"
+        process.send_signal(signal.SIGSTOP)
+        os.waitpid(process.pid, os.WUNTRACED)
+        findings = _doctor(tmp_path, "--worker-bind", address, status=1)
+        process.kill()
+    stopped = (
+        f"process {process.pid} is stopped, so that nothing of it goes on: {' '.join(command)} — kill -CONT"
+    )
+    assert stopped in _found(findings, "processes", "warn")
+    assert f"{address} is taken by a process that is stopped (process {process.pid}, " in (
+        _found(findings, "ports", "fail")
+    )
+
+
+def test_node_that_is_gone_while_others_work_is_told_where_it_should_answer(dev: Dev) -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{nobody.getsockname()[1]}"
+    findings = _doctor(dev.directory, "--bind", address)
+    assert "renews itself" in _found(findings, "scheduler", "ok")
+    told = _found(findings, "scheduler", "warn")
+    assert f"no scheduler answers at {address} (--bind); others do the work" in told
+
+
+def test_worker_that_is_gone_while_others_work_is_told(dev: Dev) -> None:
+    async def record() -> None:
+        clock = SystemClock()
+        store = open_store_from_url(f"sqlite:///{dev.directory / 'ostinato.db'}", clock=clock)
+        await store.open()
+        killed = WorkerRow(
+            worker_id="killed", worker_name="rack-7", node_id="n", state="gone", seen_us=clock.wall_us()
+        )
+        await store.record_workers([killed], gone_before_us=0)
+        await store.close()
+
+    asyncio.run(record())
+    told = _found(_doctor(dev.directory, "--bind", str(dev.said["api"])), "workers", "warn")
+    assert "worker rack-7 has been gone since " in told
 
 
 def test_nobody_is_told_to_end_what_holds_a_port(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from ostinato.control.cluster import (
     without_past,
 )
 from ostinato.control.requests import Asker
-from ostinato.core.instants import HOUR, SECOND
+from ostinato.core.instants import HOUR, MINUTE, SECOND
 from ostinato.errors import UnavailableError, UserError
 from ostinato.store.batches import NodeRow, WorkerRow
 from ostinato.store.memory import MemoryStore
@@ -271,5 +271,18 @@ def test_gone_workers_that_nobody_misses_are_left_out() -> None:
         )
         kept = without_past(await list_workers(store), now_us=START_US)
         assert [worker.id for worker in kept] == ["w2", "w4"]
+
+    run_virtual(story())
+
+
+def test_of_gone_workers_that_had_one_name_after_each_other_the_last_is_kept() -> None:
+    async def story() -> None:
+        store = await store_of(
+            row("w1", worker_name="rack-7", state="gone", seen_us=START_US - MINUTE),
+            row("w2", worker_name="rack-7", state="gone", seen_us=START_US - SECOND),
+            row("w3", worker_name="rack-7", state="gone", seen_us=START_US - 2 * MINUTE),
+        )
+        kept = without_past(await list_workers(store), now_us=START_US)
+        assert [worker.id for worker in kept] == ["w2"]
 
     run_virtual(story())

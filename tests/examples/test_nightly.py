@@ -38,3 +38,18 @@ def test_demo_ends_well_tells_why_each_attempt_was_retried_and_leaves_no_process
     assert any("EXIT_75 is on retry_on; retry 1 of 5; waits 2s" in decision for decision in decisions)
     assert any("ACCOUNT_CLOSED" in decision and "permanent" in decision for decision in decisions)
     assert _processes_of(folder) == []
+
+
+def test_make_demo_installs_what_runs_ostinato_and_no_tools_of_contributors(tmp_path: Path) -> None:
+    def installed(target: str) -> list[str]:
+        told = subprocess.run(
+            ["make", "--dry-run", target, f"VENV={tmp_path}"],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return re.findall(r"--editable '(.*)'", told.stdout)
+
+    assert installed("demo") == ["."]
+    assert installed("setup") == [".[dev]"]

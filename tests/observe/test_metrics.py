@@ -105,7 +105,7 @@ def test_owned_partitions_are_a_level_and_their_moves_and_refused_writes_totals(
     hook.on(records.PartitionsReleased(node_id="a", count=32, owned_count=32))
     hook.on(records.PartitionsLost(node_id="a", count=2, reason="x", owned_count=30))
     hook.on(records.WritesRefused(node_id="a", count=7, partition_count=2))
-    hook.on(records.NodeFoundDead(node_id="a", dead_id="b", address="", count=1, reason="x"))
+    hook.on(records.NodeDeclaredDead(node_id="a", dead_id="b", address="", count=1, reason="x"))
     assert registry.get_sample_value("ostinato_owned_partitions") == 30
     moves = [
         registry.get_sample_value("ostinato_partition_moves_total", {"how": how})
@@ -113,7 +113,7 @@ def test_owned_partitions_are_a_level_and_their_moves_and_refused_writes_totals(
     ]
     assert moves == [64, 32, 2]
     assert registry.get_sample_value("ostinato_refused_writes_total") == 7
-    assert registry.get_sample_value("ostinato_nodes_found_dead_total") == 1
+    assert registry.get_sample_value("ostinato_nodes_declared_dead_total") == 1
     hook.on(records.NodeStopped(node_id="a"))
     assert registry.get_sample_value("ostinato_owned_partitions") == 0
 

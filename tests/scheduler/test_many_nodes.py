@@ -8,7 +8,7 @@ from support.fleet import OWNERSHIP_LEASE_US, WORKER_LEASE_US, Fleet, FleetNode,
 from ostinato.core.instants import MILLISECOND, SECOND
 from ostinato.core.states import State
 from ostinato.observe.records import (
-    NodeFoundDead,
+    NodeDeclaredDead,
     NodeRejoined,
     PartitionsReleased,
     PartitionsTaken,
@@ -70,7 +70,7 @@ def test_a_killed_node_s_partitions_are_taken_after_its_lease_and_margin() -> No
         await fleet.settled()
         took_us = fleet.clock.boot_us() - killed_us
         assert OWNERSHIP_LEASE_US - SECOND <= took_us <= OWNERSHIP_LEASE_US + SECOND
-        found = fleet.nodes["b"].seen(NodeFoundDead) + fleet.nodes["c"].seen(NodeFoundDead)
+        found = fleet.nodes["b"].seen(NodeDeclaredDead) + fleet.nodes["c"].seen(NodeDeclaredDead)
         assert {record.dead_id for record in found} == {dead_id}
         assert {node.id for node in await fleet.store.nodes()} == {
             member.node_id for member in fleet.nodes.values()

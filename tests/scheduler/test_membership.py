@@ -11,11 +11,14 @@ from support.fleet import Fleet, FleetNode, lasting
 
 from ostinato.core.instants import DAY, HOUR, MINUTE, SECOND
 from ostinato.core.states import State
-from ostinato.observe.records import BacklogMeasured, NodeFoundDead, NodeRejoined, PartitionsLost
+from ostinato.observe.records import BacklogMeasured, NodeDeclaredDead, NodeRejoined, PartitionsLost
 from ostinato.scheduler.config import NodeConfig
 from ostinato.store.batches import NodeRow, NodesSeen, Proof
 from ostinato.store.protocol import Store
 from ostinato.testing.virtual_clock import run_virtual
+
+#: What a free lock proves: nothing of the process that held it.
+_LOCK_IS_FREE = "its session lock is free: it has ended, or its renewal connection was dropped"
 
 
 def store_of(member: FleetNode) -> Store:
@@ -66,7 +69,7 @@ def test_a_statement_that_hangs_holds_up_no_renewal(name: str) -> None:
         await fleet.sleep(MINUTE)
         assert {first.node_id, second.node_id} == ids
         assert (len(first.owned), len(second.owned)) == (32, 32)
-        assert second.seen(NodeFoundDead) == []
+        assert second.seen(NodeDeclaredDead) == []
         await fleet.close()
 
     run_virtual(story())
@@ -87,7 +90,7 @@ def test_a_node_that_does_not_believe_takes_nothing_and_declares_nobody_dead() -
         assert not first.node.parts.ownership.is_believed
         await fleet.end("b", how="kill")
         await fleet.sleep(MINUTE)
-        assert first.seen(NodeFoundDead) == []
+        assert first.seen(NodeDeclaredDead) == []
         owners = {proof.owner for proof in await fleet.store.partition_owners()}
         assert first.node_id in owners
         assert first.owned == set()
@@ -140,8 +143,35 @@ def test_a_free_session_lock_is_a_death_that_is_seen_at_once() -> None:
         killed_us = fleet.clock.boot_us()
         await fleet.settled()
         assert fleet.clock.boot_us() - killed_us <= SECOND
-        (record,) = second.seen(NodeFoundDead)
-        assert (record.dead_id, record.reason) == (dead_id, "its session lock is free")
+        (record,) = second.seen(NodeDeclaredDead)
+        assert (record.dead_id, record.reason) == (dead_id, _LOCK_IS_FREE)
+        await fleet.close()
+
+    run_virtual(story())
+
+
+def test_of_a_node_that_lives_and_has_lost_its_lock_no_more_is_told_than_is_known() -> None:
+    async def story() -> None:
+        fleet = Fleet()
+        first, second = await fleet.open("a b")
+        former_id = first.node_id
+        began = {node.address: node.started_us for node in await fleet.store.nodes()}
+        watch_nodes = store_of(second).watch_nodes
+
+        async def with_dropped_connection() -> NodesSeen:
+            seen = await watch_nodes()
+            return NodesSeen(seen.nodes, frozenset({former_id}))
+
+        store_of(second).watch_nodes = with_dropped_connection  # type: ignore[method-assign]  # an adapter with locks
+        await fleet.sleep(5 * SECOND)
+        (declared,) = second.seen(NodeDeclaredDead)
+        assert (declared.dead_id, declared.reason) == (former_id, _LOCK_IS_FREE)
+        (rejoined,) = first.seen(NodeRejoined)
+        assert (rejoined.former_id, rejoined.node_id) == (former_id, first.node_id)
+        (lost,) = first.seen(PartitionsLost)
+        assert lost.reason == "its row is gone: another node has declared it dead"
+        # It is the same process, which was started once.
+        assert {node.address: node.started_us for node in await fleet.store.nodes()} == began
         await fleet.close()
 
     run_virtual(story())

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from ostinato import App, UserError, current_context
+from ostinato import App, Retry, UserError, current_context
 from ostinato.testing import Cluster, MakeCluster
 
 
@@ -55,6 +55,81 @@ def test_def_tasks_run_in_the_tests_own_thread_and_see_their_own_context(
     seen = {row[0] for row in connection.execute("SELECT instance FROM seen")}
     assert seen == {handle.id for handle in handles}
     connection.close()
+
+
+@pytest.mark.parametrize("error", [GeneratorExit(), asyncio.CancelledError(), SystemExit(3)], ids=repr)
+@pytest.mark.parametrize("is_async", [False, True], ids=["def", "async def"])
+def test_whatever_a_task_raises_is_its_failure(
+    is_async: bool, error: BaseException, ostinato_cluster: MakeCluster, app: App
+) -> None:
+    if is_async:
+
+        @app.task(retry=Retry.fixed("1s", max_retry=0))
+        async def work() -> None:
+            raise error
+    else:
+
+        @app.task(retry=Retry.fixed("1s", max_retry=0))
+        def work() -> None:
+            raise error
+
+    cluster = ostinato_cluster(app)
+    (attempt,) = cluster.finish(work.submit()).attempts
+    assert attempt.code == ("EXIT_3" if isinstance(error, SystemExit) else "PYTHON_ERROR")
+    assert type(error).__name__ in attempt.message
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["def", "async def"])
+def test_what_ends_a_test_ends_it_in_a_task_too(
+    is_async: bool, ostinato_cluster: MakeCluster, app: App
+) -> None:
+    if is_async:
+
+        @app.task
+        async def check() -> None:
+            pytest.fail("not as it should be")
+    else:
+
+        @app.task
+        def check() -> None:
+            pytest.fail("not as it should be")
+
+    cluster = ostinato_cluster(app)
+    with pytest.raises(pytest.fail.Exception, match="not as it should be"):
+        cluster.finish(check.submit())
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["def", "async def"])
+def test_a_task_that_submits_itself_for_ever_at_one_instant_fails_the_test(
+    is_async: bool, ostinato_cluster: MakeCluster, app: App
+) -> None:
+    if is_async:
+
+        @app.task(retry=Retry.fixed("1s", max_retry=0))
+        async def again() -> None:
+            await app.submit_async("again")
+    else:
+
+        @app.task(retry=Retry.fixed("1s", max_retry=0))
+        def again() -> None:
+            app.submit("again")
+
+    cluster = ostinato_cluster(app)
+    again.submit()
+    with pytest.raises(UserError, match="tasks have submitted 1000 instances at one instant"):
+        cluster.finish()
+    assert [instance.state for instance in cluster.instances("again")].count("failed") == 1
+
+
+def test_a_task_that_submits_itself_with_a_delay_goes_on(ostinato_cluster: MakeCluster, app: App) -> None:
+    @app.task
+    def later() -> None:
+        later.options(delay="1s").submit()
+
+    cluster = ostinato_cluster(app)
+    later.submit()
+    cluster.advance("20m")
+    assert len(cluster.instances(later)) == 1202
 
 
 def test_an_async_task_may_submit_and_must_await_what_waits(ostinato_cluster: MakeCluster, app: App) -> None:

@@ -361,3 +361,60 @@ def test_a_failure_is_raised_again_from_the_users_own_line(ostinato_cluster: Mak
         functions = [frame.name for frame in traceback.extract_tb(cause.__traceback__)]
         assert functions[-2:] == ["share", "divide"]
     assert repr(instance).startswith(f"<instance {handle.id} of default/share: failed: PYTHON_ERROR: Zero")
+
+
+def test_what_is_no_app_task_or_instance_is_refused_with_what_to_give(
+    ostinato_cluster: MakeCluster, app: App
+) -> None:
+    @app.task
+    def sync() -> None: ...
+
+    other = App("other", "http://127.0.0.1:9")
+
+    @other.task
+    def elsewhere() -> None: ...
+
+    with pytest.raises(UserError, match=r"apps: 'x:app' is no App \(import the app"):
+        ostinato_cluster("x:app")  # type: ignore[arg-type]  # a name as on the command line
+    cluster = ostinato_cluster(app)
+    with pytest.raises(
+        UserError, match=r"instance: <Task default/sync> is no instance \(.*finish\(sync.submit"
+    ):
+        cluster.finish(sync)  # type: ignore[call-overload]  # the task, not its instance
+    with pytest.raises(UserError, match=r"task: <function .* is no task"):
+        cluster.fail(lambda: None, OSError)  # type: ignore[arg-type]  # no task at all
+    with pytest.raises(
+        UserError, match=r"default/elsewhere does not exist \(this cluster runs shop; give it"
+    ):
+        cluster.fail(elsewhere, OSError)
+    done = cluster.finish(sync.submit())
+    assert cluster.instance(done).state == "success"
+
+
+def test_an_instance_of_another_cluster_is_told_as_that(ostinato_cluster: MakeCluster, app: App) -> None:
+    @app.task
+    def work() -> None: ...
+
+    with Cluster(app, seed=7) as before:
+        handle = work.submit()
+        before.finish(handle)
+    cluster = ostinato_cluster(app)
+    for ask in (
+        lambda: cluster.instance(handle),
+        lambda: cluster.finish(handle),
+        lambda: cluster.replay(handle),
+        app.handle("unknown").status,
+    ):
+        with pytest.raises(OstinatoError, match="this cluster has made no such instance"):
+            ask()
+
+
+def test_time_goes_on_and_not_beyond_a_century_at_once(ostinato_cluster: MakeCluster, app: App) -> None:
+    cluster = ostinato_cluster(app)
+    with pytest.raises(UserError, match="is past; it is 2026-01-01"):
+        cluster.advance_to(datetime(2020, 1, 1, tzinfo=UTC))
+    with pytest.raises(UserError, match="more than 100 years away"):
+        cluster.advance_to(datetime(2200, 1, 1, tzinfo=UTC))
+    assert cluster.now == datetime(2026, 1, 1, tzinfo=UTC)
+    cluster.advance_to(datetime(2026, 3, 1, tzinfo=UTC))
+    assert cluster.now == datetime(2026, 3, 1, tzinfo=UTC)

@@ -50,6 +50,24 @@ def test_a_failing_test_shows_the_stories_of_its_instances(pytester: pytest.Pyte
     result.stdout.no_fnmatch_line("*ostinato instance*")
 
 
+def test_a_story_that_the_error_tells_is_not_told_again(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(shop=_SHOP)
+    pytester.makepyfile(
+        """
+        from shop import app, push
+
+        def test_push(ostinato_cluster):
+            cluster = ostinato_cluster(app)
+            cluster.pause(push)
+            cluster.finish(push.submit(7), within="1m")
+        """
+    )
+    result = pytester.runpytest_subprocess(*_LIGHT)
+    result.assert_outcomes(failed=1)
+    assert result.stdout.str().count("created  2026-01-01") == 1
+    result.stdout.fnmatch_lines(["*Ostinato instances*", "told above"])
+
+
 def test_pytest_alone_imports_nothing_of_the_scheduler(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -10,9 +11,12 @@ import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from ostinato.chaos.scenario import Command
 from ostinato.core.instants import SECOND, format_duration
+from ostinato.errors import UserError
+from ostinato.worker.process_tree import start_ticks_of
 
 _SAID_BYTES_MAX = 2_000
 _GRACE_S = 5.0
@@ -32,6 +36,22 @@ def shown_command(command: Command) -> str:
     return command if isinstance(command, str) else " ".join(command)
 
 
+def require_program(
+    command: Command, *, folder: Path, field: str, environment: Mapping[str, str] | None = None
+) -> None:
+    """Raise ``CHAOS_REFUSED`` where the first of the words is no program; a text is left to the shell.
+
+    A name without a slash is looked for on the path of `environment`; a path begins at `folder`.
+    """
+    if isinstance(command, str) or not command:
+        return
+    program = str(folder / command[0]) if "/" in command[0] else command[0]
+    path = (os.environ if environment is None else environment).get("PATH")
+    if shutil.which(program, path=path) is None:
+        hint = "correct it, or install the program"
+        raise UserError("CHAOS_REFUSED", f"there is no program {command[0]}", field=field, hint=hint)
+
+
 class CommandRun:
     """One command that runs from here on; `finish` blocks, `kill` may be called from another thread."""
 
@@ -40,8 +60,7 @@ class CommandRun:
     ) -> None:
         """Raises `CommandFailed` if it cannot be started."""
         self._command = command
-        # A file, not a pipe: a server that the command starts may keep it open for ever.
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `finish`, once it is read
+        self._said = _open_for_words()
         self._lock = threading.Lock()
         try:
             self._process = subprocess.Popen(
@@ -56,6 +75,13 @@ class CommandRun:
         except OSError as error:
             self._said.close()
             raise CommandFailed(f"{shown_command(command)} cannot be run: {error.strerror}") from None
+        #: Tells it from whoever has its pid later.
+        self.start_ticks = start_ticks_of(self._process.pid)
+
+    @property
+    def pid(self) -> int:
+        """Of the shell or program, which leads the session."""
+        return self._process.pid
 
     def finish(self, limit_us: int) -> None:
         """Wait for its end. Raises `CommandFailed` unless that is 0, within the limit."""
@@ -91,3 +117,13 @@ class CommandRun:
             file.seek(max(0, size_bytes - _SAID_BYTES_MAX))
             said = " ".join(file.read().decode("utf-8", "replace").split())
         return f": {said}" if said else ""
+
+
+def _open_for_words() -> BinaryIO:
+    """Where a command writes: no pipe, which a server that it starts may keep open for ever.
+
+    In memory where the system can: what undoes a fault has to run on a full disk too.
+    """
+    if hasattr(os, "memfd_create"):
+        return os.fdopen(os.memfd_create("ostinato-chaos"), "w+b")
+    return tempfile.TemporaryFile()

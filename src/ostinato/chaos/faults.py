@@ -11,17 +11,19 @@ from typing import Any
 import msgspec
 
 from ostinato.chaos.ballast import Ballast, free_bytes, shown_size
+from ostinato.chaos.claims import Claims
 from ostinato.chaos.commands import CommandFailed, CommandRun, shown_command
+from ostinato.chaos.examine import examine
 from ostinato.chaos.keeper import restore
 from ostinato.chaos.ledger import Held, Ledger
 from ostinato.chaos.own_process import OwnProcess
-from ostinato.chaos.plan import check_targets
 from ostinato.chaos.proxy import Proxy
+from ostinato.chaos.report import shown_lag
 from ostinato.chaos.scenario import Command, Scenario, Step
 from ostinato.chaos.targets import Target, find_target, is_alive, is_stopped, signal_target
 from ostinato.clock import Clock
 from ostinato.core.instants import MILLISECOND, MINUTE, SECOND
-from ostinato.errors import UserError
+from ostinato.errors import OstinatoError, UserError
 
 _LOOK_US = 50 * MILLISECOND
 #: Of the command that starts a killed process again.
@@ -32,11 +34,20 @@ class FaultFailed(Exception):
     """A fault could not be done as the scenario says; the text says why."""
 
 
+class Killed(msgspec.Struct, frozen=True):
+    """A process that was killed, and when (boot time)."""
+
+    target: Target
+    boot_us: int
+
+
 class Done(msgspec.Struct, frozen=True):
     """What was done: to what exactly, and which process has to have a successor."""
 
     detail: str
-    killed: Target | None = None
+    killed: Killed | None = None
+    #: What could not be restored, and why; empty: all of it was.
+    unrestored: str = ""
 
 
 class Scene:
@@ -53,10 +64,12 @@ class Scene:
         #: What lasts until the end of the schedule.
         self.until_end: list[Held] = []
         self._own_held: dict[str, Held] = {}
+        self._claims = Claims()
 
     def open(self) -> None:
         """Find, check, listen and start. Raises ``CHAOS_REFUSED``, ``PORT_IN_USE``."""
         self.check()
+        self._claim()
         for name, entry in self.scenario.proxies.items():
             proxy = Proxy(str(entry.target), listen=entry.listen)
             self.ledger.hold(f"proxy {name} closed", proxy.close, is_fault=False)
@@ -66,12 +79,21 @@ class Scene:
 
     def check(self) -> None:
         """Everything that can be known before anything is broken. Raises ``CHAOS_REFUSED``."""
-        self.targets = check_targets(self.scenario)
+        found = examine(self.scenario)
+        found.require()
+        self.targets = found.targets
         self.own = {
             name: OwnProcess(process, self.scenario)
             for name, process in self.scenario.processes.items()
             if process.start
         }
+
+    def _claim(self) -> None:
+        self.ledger.hold("claims let go", self._claims.close, is_fault=False)
+        for name, target in self.targets.items():
+            self._claims.take_process(target.process, name=name)
+        for name, disk in self.scenario.disks.items():
+            self._claims.take_disk(self.scenario.path(disk.folder).stat().st_dev, name=name)
 
     def start_own(self, name: str) -> None:
         """Start a process of the scenario's own, which ends with the scenario."""
@@ -103,6 +125,7 @@ class Scene:
         process = self.scenario.processes[name]
         try:
             target = find_target(process, self.scenario)
+            self._claims.take_process(target.process, name=name)
         except UserError as error:
             raise FaultFailed(str(error)) from None
         if process.pid is not None and target.process != self.targets[name].process:
@@ -128,20 +151,37 @@ async def break_and_restore(step: Step, scene: Scene) -> Done:
         raise FaultFailed(str(error)) from None
 
 
-async def until_back(killed: Target, step: Step, *, scene: Scene, limit_us: int) -> bool:
-    """Whether a killed process has a successor within the limit, where the scenario says how to find it."""
+async def successor_of(killed: Killed, step: Step, *, scene: Scene, limit_us: int) -> Target | None:
+    """The process that has come in place of a killed one; None if there is none within the limit.
+
+    Asked only where the scenario says how to find it (`has_successor`).
+    """
     process = scene.scenario.processes[step.target]
-    if not (process.pidfile or process.command_line):
-        return True
     end_us = scene.clock.boot_us() + limit_us
     while True:
         # Not found is what is waited out: the pidfile is gone, old, or names nobody.
         with suppress(UserError):
-            if find_target(process, scene.scenario).process != killed.process:
-                return True
+            target = find_target(process, scene.scenario)
+            if target.process != killed.target.process:
+                return target
         if scene.clock.boot_us() >= end_us:
-            return False
+            return None
         await scene.sleep(_LOOK_US)
+
+
+def has_successor(step: Step, scenario: Scenario) -> bool:
+    """Whether the scenario says how the successor of a killed process is found."""
+    process = scenario.processes[step.target]
+    return bool(process.pidfile or process.command_line)
+
+
+async def _give_back(held: Held) -> str:
+    """Restore it; why it could not be, empty where it was."""
+    try:
+        await asyncio.to_thread(held.restore)
+    except (CommandFailed, OSError, OstinatoError) as error:
+        return f"{held.what}: {error}"
+    return ""
 
 
 async def _kill(step: Step, scene: Scene) -> Done:
@@ -151,18 +191,23 @@ async def _kill(step: Step, scene: Scene) -> Done:
         if not own.is_running:
             raise FaultFailed("it had ended already")
         pid = own.identity.pid
+        killed_us = scene.clock.boot_us()
         await asyncio.to_thread(own.kill)
         await scene.sleep(process.again_after_us)
         scene.start_own(step.target)
-        return Done(f"pid {pid}, then pid {own.identity.pid}")
+        after = shown_lag(scene.clock.boot_us() - killed_us)
+        return Done(f"pid {pid}, then pid {own.identity.pid} after {after}")
     target = scene.target_of(step.target)
     again = _hold_command(f"{step.target} started again", process.again, scene) if process.again else None
+    killed_us = scene.clock.boot_us()
     if not await asyncio.to_thread(signal_target, target, signal.SIGKILL):
         raise FaultFailed("it had ended already")
+    killed = Killed(target, killed_us)
+    unrestored = ""
     if again is not None:
         await scene.sleep(process.again_after_us)
-        await asyncio.to_thread(again.restore)
-    return Done(f"pid {target.pid}", killed=target)
+        unrestored = await _give_back(again)
+    return Done(f"pid {target.pid}", killed=killed, unrestored=unrestored)
 
 
 async def _pause(step: Step, scene: Scene) -> Done:
@@ -188,8 +233,9 @@ async def _pause(step: Step, scene: Scene) -> Done:
         raise FaultFailed("it had ended already")
     await scene.sleep(step.for_us or 0)
     was_alive = is_alive(target)
-    held.restore()
-    return Done(f"pid {target.pid}" + ("" if was_alive else ", which ended meanwhile"))
+    unrestored = await _give_back(held)
+    detail = f"pid {target.pid}" + ("" if was_alive else ", which ended meanwhile")
+    return Done(detail, unrestored=unrestored)
 
 
 def _continue(target: Target) -> None:
@@ -211,8 +257,9 @@ async def _disturb(step: Step, scene: Scene) -> Done:
             proxy.refuse()
             proxy.cut()
     await scene.sleep(step.for_us or 0)
-    held.restore()
-    return Done(f"{entry.listen} to {entry.target}, {open_count} connections open")
+    unrestored = await _give_back(held)
+    detail = f"{entry.listen} to {entry.target}, {open_count} connections open"
+    return Done(detail, unrestored=unrestored)
 
 
 def _set_delay(proxy: Proxy, delay_us: int) -> None:
@@ -231,8 +278,9 @@ async def _fill(step: Step, scene: Scene) -> Done:
         held.restore()
         raise FaultFailed(f"{folder} has {shown_size(left_bytes)} free, and nothing could be taken")
     await scene.clock.sleep_until_us(end_us)
-    held.restore()
-    return Done(f"{folder}: {shown_size(size_bytes)} taken, {shown_size(left_bytes)} left free")
+    unrestored = await _give_back(held)
+    detail = f"{folder}: {shown_size(size_bytes)} taken, {shown_size(left_bytes)} left free"
+    return Done(detail, unrestored=unrestored)
 
 
 async def _run(step: Step, scene: Scene) -> Done:
@@ -242,17 +290,24 @@ async def _run(step: Step, scene: Scene) -> Done:
         what = f"{step.target} undone: {shown_command(command.undo)}"
         held = _hold_command(what, command.undo, scene, limit_us=command.limit_us)
     run = CommandRun(command.run, folder=scene.scenario.folder)
+    # Before the undo, if nobody is left to wait for it: what breaks on would break what was mended.
+    ending = scene.ledger.hold(
+        f"{step.target} ended", run.kill, by_keeper={"session": run.pid, "start_ticks": run.start_ticks}
+    )
     try:
         await asyncio.to_thread(run.finish, command.limit_us)
     except asyncio.CancelledError:
         run.kill()
         raise
+    finally:
+        scene.ledger.forget(ending)
+    unrestored = ""
     if held is not None and step.for_us is None:
         scene.until_end.append(held)
     elif held is not None:
         await scene.sleep(step.for_us or 0)
-        await asyncio.to_thread(held.restore)
-    return Done(shown_command(command.run))
+        unrestored = await _give_back(held)
+    return Done(shown_command(command.run), unrestored=unrestored)
 
 
 def _hold_command(what: str, command: Command, scene: Scene, *, limit_us: int = _AGAIN_LIMIT_US) -> Held:

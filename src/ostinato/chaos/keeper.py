@@ -2,13 +2,16 @@
 
 It reads one JSON object a line from its standard input: ``{"id", "hold": {…}}`` for what has to be restored,
 ``{"id", "done": true}`` once that has happened. The end of the input is the end of chaos, whatever ended it;
-what is held then is restored, the newest first. ``hold`` is one of ``{"signal", "pid", "start_ticks"}`` and
-``{"command", "folder", "limit_us"}``.
+what is held then is restored, the newest first. ``hold`` is one of ``{"signal", "pid", "start_ticks"}``,
+``{"command", "folder", "limit_us"}``, or ``{"session", "start_ticks"}`` for a command under way that is to
+end with all that it has started in its session.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import select
 import signal
 import subprocess
 import sys
@@ -17,7 +20,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ostinato.chaos.commands import CommandFailed, CommandRun
-from ostinato.worker.process_tree import TreeProcess, signal_process
+from ostinato.worker.process_tree import TreeProcess, open_handle, signal_process
 
 _END_S = 60.0
 
@@ -67,6 +70,16 @@ def restore(what: dict[str, Any]) -> None:
     if "signal" in what:
         process = TreeProcess(int(what["pid"]), int(what["start_ticks"]))
         signal_process(process, signal.Signals(int(what["signal"])))
+        return
+    if "session" in what:
+        leader = TreeProcess(int(what["session"]), int(what["start_ticks"]))
+        handle = open_handle(leader)
+        if handle is not None:
+            # It may have ended since the handle told that it had not.
+            with suppress(ProcessLookupError):
+                os.killpg(leader.pid, signal.SIGKILL)
+            select.select([handle], [], [], _END_S)
+            os.close(handle)
         return
     command = what["command"]
     CommandRun(command if isinstance(command, str) else tuple(command), folder=Path(what["folder"])).finish(

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Self
 
 from ostinato.chaos.commands import CommandFailed
 from ostinato.chaos.keeper import Keeper
+from ostinato.errors import OstinatoError
 
 
 class Restored(NamedTuple):
@@ -89,7 +90,7 @@ class Ledger:
                 continue
             try:
                 did = held.restore()
-            except (CommandFailed, OSError) as error:
+            except (CommandFailed, OSError, OstinatoError) as error:
                 self.restored.append(Restored(held.what, str(error), held.is_fault))
             else:
                 if did:

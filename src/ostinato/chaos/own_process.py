@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 import signal
 import subprocess
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from ostinato.chaos.commands import require_program
 from ostinato.chaos.scenario import Command, Process, Scenario
 from ostinato.errors import UserError
 from ostinato.worker.process_tree import TreeProcess, start_ticks_of
@@ -49,6 +49,23 @@ class OwnProcess:
     def is_running(self) -> bool:
         return self._running is not None and self._running.poll() is None
 
+    @property
+    def _environment(self) -> dict[str, str]:
+        return {**os.environ, **self._process.environment}
+
+    def check(self) -> None:
+        """Raise ``CHAOS_REFUSED`` where there is no such program, or no folder for the log."""
+        field = f"processes.{self._process.name}"
+        words = tuple(own_words(self._process.start))
+        require_program(words, folder=self._folder, field=f"{field}.start", environment=self._environment)
+        if not self.log.parent.is_dir():
+            hint = "make it, or name another log; relative paths begin at the scenario's folder"
+            message = f"there is no folder {self.log.parent}"
+            raise UserError("CHAOS_REFUSED", message, field=f"{field}.log", hint=hint)
+        if self.log.is_dir() or self.log.is_fifo():
+            message = f"{self.log} is a folder or a pipe"
+            raise UserError("CHAOS_REFUSED", message, field=f"{field}.log", hint="name a file")
+
     def start(self, hold: Callable[[dict[str, Any]], None]) -> None:
         """Start it, unless it runs. `hold` is told how the keeper ends it before it does anything.
 
@@ -56,22 +73,14 @@ class OwnProcess:
         """
         if self.is_running:
             return
+        self.check()
         words = own_words(self._process.start)
-        environment = {**os.environ, **self._process.environment}
-        # A name without a slash is looked for on the path; a path begins at the folder.
-        if (
-            shutil.which(
-                str(self._folder / words[0]) if "/" in words[0] else words[0], path=environment.get("PATH")
-            )
-            is None
-        ):
-            self._refuse(f"there is no program {words[0]}")
         try:
             with self.log.open("ab") as log:
                 self._running = subprocess.Popen(
                     ["/bin/sh", "-c", _WAIT_THEN_BECOME, *words],
                     cwd=self._folder,
-                    env=environment,
+                    env=self._environment,
                     stdin=subprocess.PIPE,
                     stdout=log,
                     stderr=subprocess.STDOUT,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -68,7 +69,7 @@ class Probes:
         """Why it does not answer; empty if it does."""
         if self._client is not None and probe.startswith(_SCHEMES):
             return await _get(self._client, probe)
-        return await _connect(read_address(probe))
+        return await connect(read_address(probe))
 
 
 def _client() -> httpx.AsyncClient:
@@ -90,13 +91,15 @@ async def _get(client: httpx.AsyncClient, url: str) -> str:
     return "" if answer.is_success else f"answers {answer.status_code}"
 
 
-async def _connect(address: Address) -> str:
+async def connect(address: Address) -> str:
+    """Why nobody accepts a connection there; empty if somebody does."""
     try:
         async with asyncio.timeout(_ANSWER_S):
             _, writer = await asyncio.open_connection(address.host, address.port)
     except TimeoutError:
         return f"does not accept within {_ANSWER_S:g} s"
     except OSError as error:
-        return error.strerror or str(error)
+        # asyncio has a sentence of its own there, which says less.
+        return os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
     writer.close()
     return ""

@@ -73,7 +73,7 @@ class Proxy:
         self._accepted_count = 0
         self._bytes_count = 0
         # Bound and never listening: the port remains ours while connections are refused.
-        self._reservation = _bound_socket(listen)
+        self._reservation = bound_socket(listen)
         self._listen_at = Address(listen.host, int(self._reservation.getsockname()[1]))
         self._loop = asyncio.new_event_loop()
         self._passing = asyncio.Event()
@@ -144,7 +144,7 @@ class Proxy:
 
     async def _listen(self) -> None:
         if self._server is None:
-            self._server = await asyncio.start_server(self._accept, sock=_bound_socket(self._listen_at))
+            self._server = await asyncio.start_server(self._accept, sock=bound_socket(self._listen_at))
 
     async def _unlisten(self) -> None:
         server, self._server = self._server, None
@@ -250,7 +250,8 @@ def _reset(writer: asyncio.StreamWriter) -> None:
     writer.transport.abort()
 
 
-def _bound_socket(address: Address) -> socket.socket:
+def bound_socket(address: Address) -> socket.socket:
+    """A socket that has the address and does not listen. Raises ``PORT_IN_USE``."""
     bound = socket.socket(socket.AF_INET6 if ":" in address.host else socket.AF_INET)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:

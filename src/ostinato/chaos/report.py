@@ -25,6 +25,8 @@ class FaultReport(msgspec.Struct, kw_only=True):
     detail: str = ""
     #: Why it could not be done; empty: it was.
     error: str = ""
+    #: What of it could not be restored, and why; empty: all of it was.
+    unrestored: str = ""
     #: From its end until all probes answered and a killed process had a successor; None: they did not.
     recovered_after_us: int | None = None
 
@@ -61,7 +63,7 @@ def report_json(report: Report) -> dict[str, Any]:
         "ended": _instant(report.ended_us),
         "interrupted": report.interrupted or None,
         "faults": [_fault_json(fault) for fault in report.faults],
-        "probes": [{"name": name, "away": _duration(away_us)} for name, away_us in report.away_us.items()],
+        "probes": [{"name": name, "away": shown_lag(away_us)} for name, away_us in report.away_us.items()],
         "workload": None if report.workload is None else msgspec.to_builtins(report.workload),
         "executions": report.executions,
         "restored": report.restored,
@@ -75,7 +77,7 @@ def report_lines(report: Report) -> Iterator[str]:
         yield f"+{format_duration(fault.step.at_us):<8} {fault.step.words}: {_fault_words(fault)}"
     for name, away_us in report.away_us.items():
         if away_us:
-            yield f"probe {name}: did not answer for {_duration(away_us)} altogether"
+            yield f"probe {name}: did not answer for {shown_lag(away_us)} altogether"
     if report.workload is not None:
         yield _workload_line(report.workload)
     if report.executions is not None:
@@ -110,7 +112,8 @@ def _fault_json(fault: FaultReport) -> dict[str, Any]:
         "ended": _instant(fault.ended_us),
         "detail": fault.detail or None,
         "error": fault.error or None,
-        "recovered_after": None if fault.recovered_after_us is None else _duration(fault.recovered_after_us),
+        "not_restored": fault.unrestored or None,
+        "recovered_after": None if fault.recovered_after_us is None else shown_lag(fault.recovered_after_us),
     }
 
 
@@ -121,9 +124,11 @@ def _fault_words(fault: FaultReport) -> str:
         return "did not come to that"
     if fault.ended_us is None:
         return "was not over"
+    if fault.unrestored:
+        return f"{fault.detail}; not restored"
     if fault.recovered_after_us is None:
         return f"{fault.detail}; not recovered"
-    return f"{fault.detail}; recovered {_duration(fault.recovered_after_us)} after it"
+    return f"{fault.detail}; recovered {shown_lag(fault.recovered_after_us)} after it"
 
 
 def _workload_line(workload: WorkloadReport) -> str:
@@ -141,7 +146,7 @@ def _instant(instant_us: int | None) -> str | None:
     return None if instant_us is None else format_instant(instant_us)
 
 
-def _duration(duration_us: int) -> str:
-    """To the millisecond, above ten seconds to the tenth."""
+def shown_lag(duration_us: int) -> str:
+    """How long something took, to the millisecond, above ten seconds to the tenth."""
     step_us = MILLISECOND if duration_us < 10 * SECOND else SECOND // 10
     return format_duration(duration_us // step_us * step_us)

@@ -7,15 +7,16 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING
 
-from ostinato.chaos.faults import FaultFailed, Scene, break_and_restore, until_back
+from ostinato.chaos.faults import FaultFailed, Killed, Scene, break_and_restore, has_successor, successor_of
 from ostinato.chaos.interruption import Interruption
 from ostinato.chaos.ledger import Ledger
 from ostinato.chaos.probes import Probes
-from ostinato.chaos.report import FaultReport, Report
+from ostinato.chaos.report import FaultReport, Report, shown_lag
 from ostinato.chaos.scenario import Scenario
 from ostinato.chaos.verdict import Outcome, Violation, judge_witness, judge_workload, workload_report
 from ostinato.chaos.witness import now_ns, read_executions
 from ostinato.clock import Clock
+from ostinato.control.document.errors import InvalidDocument
 from ostinato.core.instants import MILLISECOND, format_duration
 from ostinato.errors import UserError
 
@@ -119,14 +120,7 @@ class Run:
             # Its end is the cause then, and nothing to wait a minute for.
             self._scene.require_own()
             if self._clock.boot_us() >= end_us:
-                name, why = next(iter(silent.items()))
-                raise UserError(
-                    "CHAOS_REFUSED",
-                    f"does not answer within {format_duration(limit_us)}, before anything is broken: {why}",
-                    subject=name,
-                    field=f"probes.{name}",
-                    hint="nothing was broken; look whether the cluster is well and the address right",
-                )
+                raise InvalidDocument([_not_well(name, why, limit_us) for name, why in silent.items()])
             await self._scene.sleep(_LOOK_US)
         self._scene.require_own()
 
@@ -155,18 +149,27 @@ class Run:
             fault.ended_us = self._clock.wall_us()
             return
         fault.ended_us = self._clock.wall_us()
-        fault.detail = done.detail
-        ended_boot_us = self._clock.boot_us()
+        fault.detail, fault.unrestored = done.detail, done.unrestored
+        if done.unrestored:
+            self._violated("restored", f"steps[{step.index}] {step.words}: {done.unrestored}")
+        await self._until_recovered(fault, done.killed, probes)
+
+    async def _until_recovered(self, fault: FaultReport, killed: Killed | None, probes: Probes) -> None:
+        step, ended_boot_us = fault.step, self._clock.boot_us()
         limit_us = self._scenario.recover_within_us
-        is_back = done.killed is None or await until_back(
-            done.killed, step, scene=self._scene, limit_us=limit_us
-        )
+        missing: list[str] = []
+        if killed is not None and has_successor(step, self._scenario):
+            successor = await successor_of(killed, step, scene=self._scene, limit_us=limit_us)
+            if successor is None:
+                missing.append(f"{step.target} has no successor")
+            else:
+                after = shown_lag(self._clock.boot_us() - killed.boot_us)
+                fault.detail += f", then pid {successor.pid} after {after}"
         silent = await probes.until_all_answer(ended_boot_us + limit_us - self._clock.boot_us())
-        if is_back and not silent:
+        missing += [f"probe {name} does not answer: {why}" for name, why in silent.items()]
+        if not missing:
             fault.recovered_after_us = self._clock.boot_us() - ended_boot_us
             return
-        missing = [f"probe {name} does not answer: {why}" for name, why in silent.items()]
-        missing += [] if is_back else [f"{step.target} has no successor"]
         within = format_duration(limit_us)
         self._violated("recovery", f"{within} after {step.words}: {'; '.join(missing)}")
 
@@ -187,12 +190,27 @@ class Run:
             )
         if self._scenario.witness:
             folder = self._scenario.path(self._scenario.witness)
-            executions = await asyncio.to_thread(read_executions, folder, since_ns=self._began_ns)
+            try:
+                executions = await asyncio.to_thread(read_executions, folder, since_ns=self._began_ns)
+            except OSError as error:
+                # What was done and what came of it is told all the same.
+                self._violated("carried out", f"the witness {folder} cannot be read: {error.strerror}")
+                return
             self._report.executions = sum(map(len, executions.values()))
             self._report.violations += judge_witness(executions, outcomes=outcomes)
 
     def _violated(self, rule: str, what: str) -> None:
         self._report.violations.append(Violation(rule, what))
+
+
+def _not_well(name: str, why: str, limit_us: int) -> UserError:
+    return UserError(
+        "CHAOS_REFUSED",
+        f"does not answer within {format_duration(limit_us)}, before anything is broken: {why}",
+        subject=name,
+        field=f"probes.{name}",
+        hint="nothing was broken; look whether the cluster is well and the address right",
+    )
 
 
 def _first(error: BaseException) -> BaseException:

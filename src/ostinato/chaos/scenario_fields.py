@@ -9,16 +9,20 @@ from ostinato.chaos.entry_fields import COMMAND, DISK, PROCESS, PROXY, WORKLOAD
 from ostinato.chaos.scenario import Scenario, Step, Verb
 from ostinato.chaos.scenario_kinds import BoundedDuration, Named, ProbeMap
 from ostinato.control.document.block import Block, Field
+from ostinato.control.document.errors import shown_key
 from ostinato.control.document.kinds import ListOf, Text, Whole, Word
 from ostinato.control.document.read import VersionKind
 from ostinato.control.document.reading import FAULTY, Reading, wrong_type
+from ostinato.control.names import did_you_mean
 from ostinato.core.instants import DAY, HOUR, MILLISECOND, SECOND
 from ostinato.errors import UserError
 
 _STEPS_COUNT_MAX = 1_000
 _TIMES_MAX = 10_000
-_AT = BoundedDuration(0, 7 * DAY)
-_LENGTH = BoundedDuration(MILLISECOND, 7 * DAY)
+#: From the beginning of a schedule to its end.
+SCHEDULE_US_MAX = 7 * DAY
+_AT = BoundedDuration(0, SCHEDULE_US_MAX)
+_LENGTH = BoundedDuration(MILLISECOND, SCHEDULE_US_MAX)
 
 
 def _step_block(verb: Verb, what: str, *fields: Field) -> Block:
@@ -93,7 +97,9 @@ class StepKind:
             raise wrong_type(value, "a step", field=field, hint=hint)
         said: list[Verb] = [verb for verb in STEPS if value.get(verb) is not None]
         if len(said) != 1:
-            message = f"says {' and '.join(said)}" if said else "says nothing to do"
+            message = f"says {' and '.join(said)}" if said else _nothing_to_do(value)
+            unknown = next((shown_key(name) for name in value if name not in _STEP_FIELDS), "")
+            hint = hint if said or not unknown else did_you_mean(unknown, STEPS) or hint
             raise UserError("INVALID_VALUE", message, field=field, hint=hint)
         members = STEPS[said[0]].read_members(value, field, reading=reading)
         return FAULTY if FAULTY in members.values() else Step(verb=said[0], **members)
@@ -103,6 +109,15 @@ class StepKind:
 
     def schema(self) -> dict[str, Any]:
         return {"oneOf": [block.schema() for block in STEPS.values()]}
+
+
+#: Of any step, the verbs included.
+_STEP_FIELDS = {field.name for block in STEPS.values() for field in block.fields}
+
+
+def _nothing_to_do(value: Mapping[Any, Any]) -> str:
+    unknown = [shown_key(name) for name in value if name not in _STEP_FIELDS]
+    return f"{unknown[0]!r} is not something that a step does" if unknown else "says nothing to do"
 
 
 SCENARIO = Block(
@@ -153,7 +168,7 @@ SCENARIO = Block(
         Field(
             name="lasts",
             attribute="lasts_us",
-            kind=BoundedDuration(0, 7 * DAY),
+            kind=BoundedDuration(0, SCHEDULE_US_MAX),
             description="How long the schedule goes on; unsaid: until the last fault is over.",
             examples=("2m",),
         ),

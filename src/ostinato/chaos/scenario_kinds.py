@@ -98,6 +98,10 @@ class ProbeKind:
     def read(self, value: object, field: str, *, reading: Reading) -> str:
         text: str = Text().read(value, field, reading=reading)
         if not text.startswith(("http://", "https://")):
+            if "/" in text and "://" not in text:
+                hint = f"write http://{shown_key(text)}, or HOST:PORT alone for a connection"
+                message = f"{shown(text)} has a path and no http://"
+                raise UserError("INVALID_VALUE", message, field=field, hint=hint)
             AddressKind(read_address).read(text, field, reading=reading)
         elif not _names_a_host(text):
             hint = "write it as http://127.0.0.1:8640/readyz"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import select
 import signal
+import stat
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -109,11 +110,15 @@ def signal_target(target: Target, number: signal.Signals) -> bool:
 def _pid_of_file(process: Process, scenario: Scenario) -> int:
     path = scenario.path(process.pidfile)
     try:
-        with path.open("rb") as file:
-            text = file.read(_PIDFILE_BYTES_MAX)
-            written_us = os.fstat(file.fileno()).st_mtime_ns // 1000
+        # Without waiting: a pipe would hold up every step, and no signal would end that.
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            found = os.fstat(file.fileno())
+            text = file.read(_PIDFILE_BYTES_MAX) if stat.S_ISREG(found.st_mode) else None
+            written_us = found.st_mtime_ns // 1000
     except OSError as error:
         _refuse(process, f"the pidfile {path} cannot be read: {error.strerror}", way="pidfile")
+    if text is None:
+        _refuse(process, f"the pidfile {path} is no regular file", way="pidfile")
     # PostgreSQL writes more lines than the pid.
     first = text.split(b"\n", 1)[0].strip()
     if not first.isdigit() or len(first) > 9 or int(first) < 1:

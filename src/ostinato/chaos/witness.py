@@ -51,10 +51,11 @@ def note(word: str, *, folder: str | Path, of: str, attempt: int) -> None:
 def read_executions(folder: Path, *, since_ns: int = 0) -> dict[str, list[Execution]]:
     """By id, in order of their starts; those that began before `since_ns` are left out.
 
-    So is a line that is no such line, as one that a full disk has cut.
+    So is a line that is no such line, as one that a full disk has cut. Raises ``OSError``.
     """
     found: dict[tuple[str, int], list[tuple[str, int]]] = defaultdict(list)
-    for path in folder.iterdir():
+    # What else is there, a folder or a pipe, no task has written.
+    for path in filter(Path.is_file, folder.iterdir()):
         for word, of, attempt, at_ns in _lines(path):
             found[of, attempt].append((word, at_ns))
     executions: dict[str, list[Execution]] = defaultdict(list)

@@ -6,19 +6,26 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from random import Random
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 import msgspec
 
 from ostinato.chaos.scenario import Workload
 from ostinato.chaos.verdict import Outcome
 from ostinato.clock import Clock
+from ostinato.control.queries import get_task
+from ostinato.core.definition import TaskRef
 from ostinato.core.ids import new_id
 from ostinato.core.instants import MILLISECOND, SECOND
 from ostinato.core.states import TERMINAL_STATES
-from ostinato.errors import OstinatoError, UnavailableError
+from ostinato.errors import OstinatoError, UnavailableError, UserError
 from ostinato.sdk.app import App
+from ostinato.sdk.gateway.address import require_database, said_url
+from ostinato.sdk.gateway.transport import Transport
 from ostinato.sdk.handle import Handle
 from ostinato.sdk.submission import Submission
+from ostinato.store.administration import administrator_of
+from ostinato.store.from_url import open_store_from_url
 
 T = TypeVar("T")
 
@@ -27,6 +34,36 @@ _PAUSE_US = 200 * MILLISECOND
 _LOOK_US = 500 * MILLISECOND
 #: Questions under way at a time.
 _ASKED_COUNT = 8
+
+
+async def require_task(workload: Workload, *, clock: Clock) -> None:
+    """Ask whether the workload's task is known there; nothing is submitted or made.
+
+    Raises ``TASK_NOT_FOUND``, ``SCHEMA_VERSION``, and what an address where nobody answers raises.
+    """
+    said = said_url(workload.url)
+    ref = TaskRef(workload.namespace, workload.task)
+    if said.is_http:
+        transport = Transport(said, clock=clock)
+        place = f"/api/v1/namespaces/{quote(ref.namespace, safe='')}/tasks/{quote(ref.name, safe='')}"
+        try:
+            await transport.get(place)
+        finally:
+            await transport.close()
+        return
+    require_database(said)
+    # Opening a file of an older schema would migrate it.
+    facts = await administrator_of(said.value, clock=clock).facts()
+    if not facts.is_current:
+        message = f"{facts.database} has schema {facts.revision or 'none'}, not that of this version"
+        hint = "ostinato db status says what to do about it"
+        raise UserError("SCHEMA_VERSION", message, field="workload.url", hint=hint)
+    store = open_store_from_url(said.value, clock=clock)
+    try:
+        await store.open()
+        await get_task(store, ref)
+    finally:
+        await store.close()
 
 
 class Submitter:

@@ -37,14 +37,26 @@ async def list_workers(store: Store, *, silent: Collection[str] = ()) -> list[Wo
 
 
 def without_past(workers: Sequence[WorkerShape], *, now_us: int) -> list[WorkerShape]:
-    """`workers` without those that are gone for more than an hour, or replaced by one of the same name."""
-    present = {worker.name for worker in workers if worker.state != _GONE}
+    """`workers` without those that are gone for more than an hour, or replaced by one of the same name.
+
+    Of several of one name that are gone, each has replaced the one before it: the last one seen is kept.
+    """
+    newest: dict[str, WorkerShape] = {}
+    for worker in workers:
+        other = newest.setdefault(worker.name, worker)
+        if _newness(worker) > _newness(other):
+            newest[worker.name] = worker
     return [
         worker
         for worker in workers
         if worker.state != _GONE
-        or (worker.name not in present and worker.seen and now_us - parse_instant(worker.seen) <= HOUR)
+        or (worker is newest[worker.name] and worker.seen and now_us - parse_instant(worker.seen) <= HOUR)
     ]
+
+
+def _newness(worker: WorkerShape) -> tuple[bool, int]:
+    """Orders workers of one name: who is there comes after who is gone, then by when it was seen."""
+    return worker.state != _GONE, 0 if worker.seen is None else parse_instant(worker.seen)
 
 
 async def silent_nodes(store: Store, *, clock: Clock, limit_us: int = SILENCE_US) -> set[str]:

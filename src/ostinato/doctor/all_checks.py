@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
 from ostinato.core.instants import SECOND
-from ostinato.doctor import files, machine, services
+from ostinato.doctor import files, machine, processes, services
 from ostinato.doctor.database import DatabaseLook, check_database
 from ostinato.doctor.report import Check, Status
 from ostinato.settings import Settings
@@ -24,6 +24,7 @@ def machine_checks() -> list[Check]:
         Check("packages", machine.check_packages),
         Check("clock", machine.check_clock),
         Check("time zones", machine.check_time_zones),
+        Check("processes", processes.check_processes),
     ]
 
 

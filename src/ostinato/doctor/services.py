@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import httpx
 
 from ostinato.api.server import listen
 from ostinato.clock import Clock
-from ostinato.control.cluster import list_workers, silent_nodes
+from ostinato.control.cluster import list_workers, silent_nodes, without_past
 from ostinato.control.queries import collect_instances, list_tasks
 from ostinato.control.shapes.cluster import WorkerShape
 from ostinato.core.definition import TaskRef, TaskRow
@@ -20,6 +18,7 @@ from ostinato.core.instants import SECOND
 from ostinato.core.routing import WorkerView, is_eligible, no_worker_reason
 from ostinato.core.states import State
 from ostinato.doctor.database import DatabaseLook
+from ostinato.doctor.processes import holder_of
 from ostinato.doctor.report import Status, shown_error
 from ostinato.errors import OstinatoError
 from ostinato.settings import Address
@@ -40,8 +39,6 @@ _UNREAD: tuple[Status, str, str] = (
     "nothing can be told, as the database cannot be read",
     "see the check of the database",
 )
-#: State of a socket that listens in ``/proc/net/tcp``.
-_LISTENS = "0A"
 
 
 # ── ports and scheduler ───────────────────────────────────────────────────────────────────────────────
@@ -60,9 +57,15 @@ def check_ports(look: DatabaseLook) -> Found:
             if error.code != "PORT_IN_USE":
                 yield "fail", shown_error(error), error.hint
                 continue
-            holder = _holder(address)
+            holder = holder_of(address)
             by_row = any(_is_same(address, said) for said in known) and holder.is_ostinato is not False
-            if answers or by_row:
+            if holder.is_stopped and holder.is_ostinato is not False:
+                yield (
+                    "fail",
+                    f"{field}: {address} is taken by a process that is stopped{holder.shown}",
+                    _CONTINUE,
+                )
+            elif answers or by_row:
                 yield "ok", f"{address} is taken by a scheduler of ours{holder.shown}", ""
             elif holder.is_ostinato:
                 yield "warn", f"{field}: {address} is taken by another Ostinato{holder.shown}", _OPTIONS
@@ -72,6 +75,7 @@ def check_ports(look: DatabaseLook) -> Found:
             yield "ok", f"{address} is free", ""
 
 
+_CONTINUE = "nothing answers there until it goes on: kill -CONT and its number, or end it and start it again"
 #: Who holds a port is never certain, so nobody is told to end it.
 _OPTIONS = (
     "if it is a scheduler of yours, give doctor its options (--database, --bind, --worker-bind); "
@@ -105,51 +109,6 @@ def readiness(bind: Address) -> dict[str, Any] | None:
     except (httpx.HTTPError, httpx.InvalidURL, ValueError):
         return None
     return said if isinstance(said, dict) and {"ready", "node", "partitions"} <= said.keys() else None
-
-
-class _Holder(NamedTuple):
-    """Which process listens at an address, as far as that can be seen."""
-
-    shown: str = ""
-    #: None: no process can be seen, or a Python program that may be anything.
-    is_ostinato: bool | None = None
-
-
-def _holder(address: Address) -> _Holder:
-    inodes = {
-        fields[9]
-        for table in ("/proc/net/tcp", "/proc/net/tcp6")
-        for fields in map(str.split, _lines(table)[1:])
-        if fields[3] == _LISTENS and int(fields[1].rpartition(":")[2], 16) == address.port
-    }
-    wanted = {f"socket:[{inode}]" for inode in inodes}
-    for folder in Path("/proc").glob("[0-9]*/fd"):
-        try:
-            if any(os.readlink(entry) in wanted for entry in folder.iterdir()):
-                name = (folder.parent / "comm").read_text(encoding="utf-8", errors="replace").strip()
-                command = (folder.parent / "cmdline").read_bytes().decode("utf-8", "replace").split("\0")
-                return _Holder(f" (process {folder.parent.name}, {name})", is_ostinato(command))
-        except OSError:
-            # Ended meanwhile, or another user's.
-            continue
-    return _Holder()
-
-
-def is_ostinato(command: Sequence[str]) -> bool | None:
-    """Whether a command line is one of ours; None: a Python program that may be anything."""
-    for at, word in enumerate(command):
-        is_module = word.partition(".")[0] == "ostinato" and at > 0 and command[at - 1] == "-m"
-        # The script itself, or what the interpreter that comes first is given.
-        if is_module or (at < 2 and Path(word).name == "ostinato"):
-            return True
-    return None if command and Path(command[0]).name.startswith("python") else False
-
-
-def _lines(path: str) -> list[str]:
-    try:
-        return Path(path).read_text(encoding="ascii").splitlines()
-    except OSError:
-        return [""]
 
 
 def check_scheduler(look: DatabaseLook) -> Found:
@@ -193,6 +152,10 @@ def check_scheduler(look: DatabaseLook) -> Found:
             yield "ok", f"node {row.id} renews itself", ""
     if not registered:
         yield "warn", "no scheduler is running", "ostinato dev, or ostinato scheduler"
+    elif said is None and "bind" in settings.sources and settings.bind.port:
+        # Its row went with the take-over, so that the database knows nothing of it.
+        what = f"no scheduler answers at {settings.bind} ({settings.source('bind')}); others do the work"
+        yield "warn", what, "if one should run there it was killed, is stopped or cut off: start it again"
 
 
 class _Work(NamedTuple):
@@ -200,6 +163,8 @@ class _Work(NamedTuple):
 
     workers: list[WorkerShape]
     tasks: list[TaskRow]
+    #: Those that left within the hour and have no successor of their name.
+    left: list[WorkerShape]
     #: Instances that are due and have not started, by task.
     waiting: Counter[TaskRef]
 
@@ -211,7 +176,8 @@ async def _look_at_work(store: Store, clock: Clock) -> _Work:
     now_us = await store.now_us()
     found = (await collect_instances(store, due, limit=_WAITING_MAX)).instances
     waiting = Counter(instance.ref for instance in found if instance.due_us <= now_us)
-    return _Work(workers, await list_tasks(store, None), waiting)
+    left = [worker for worker in without_past(workers, now_us=now_us) if worker.state == "gone"]
+    return _Work(workers, await list_tasks(store, None), left, waiting)
 
 
 def check_workers(look: DatabaseLook) -> Found:
@@ -235,6 +201,9 @@ def check_workers(look: DatabaseLook) -> Found:
             yield "fail", f"worker {worker.name}: {problem}", "correct it, and restart the worker"
     if not connected:
         yield "warn", "no worker is connected", "ostinato worker --app APP"
+    for worker in work.left[:_NAMED_MAX]:
+        what = f"worker {worker.name} has been gone since {worker.seen}, and none of its name has come"
+        yield "warn", what, "if it should run it was killed, is stopped or cut off: start it again"
     yield from _without_worker(work, [_view(worker) for worker in connected])
 
 

@@ -48,7 +48,7 @@ _LEVELS: dict[type[Record], int] = {
     r.AttemptAssigned: logging.DEBUG,
     r.PartitionsLost: logging.WARNING,
     r.WritesRefused: logging.WARNING,
-    r.NodeFoundDead: logging.WARNING,
+    r.NodeDeclaredDead: logging.WARNING,
     r.NodeRejoined: logging.WARNING,
     r.WorkerRefused: logging.WARNING,
     r.WorkerNameShared: logging.WARNING,

@@ -158,8 +158,8 @@ class MetricsHook:
         self.refused_writes = self._counter(
             "refused_writes", "Rows of a former owner that were not written (I5).", labels=[]
         )
-        self.nodes_found_dead = self._counter(
-            "nodes_found_dead", "Other nodes that this node has found dead.", labels=[]
+        self.nodes_declared_dead = self._counter(
+            "nodes_declared_dead", "Other nodes that this node has declared dead.", labels=[]
         )
 
     def watch(self, hooks: Hooks) -> None:
@@ -234,8 +234,8 @@ class MetricsHook:
                     self.live.labels(state).set(record.by_state.get(state, 0))
             case r.WritesRefused():
                 self.refused_writes.inc(record.count)
-            case r.NodeFoundDead():
-                self.nodes_found_dead.inc()
+            case r.NodeDeclaredDead():
+                self.nodes_declared_dead.inc()
             case r.NodeIdle():
                 self.idle.set(1)
             case r.NodeServing() | r.NodeRejoined():

@@ -100,10 +100,13 @@ class WritesRefused(Record, frozen=True, kw_only=True):
     partition_count: int
 
 
-class NodeFoundDead(Record, frozen=True, kw_only=True):
-    """A node sees that another one is dead; whoever comes first takes its partitions."""
+class NodeDeclaredDead(Record, frozen=True, kw_only=True):
+    """A node counts another one as dead, whose partitions whoever comes first takes.
 
-    EVENT: ClassVar[str] = "node_found_dead"
+    `reason` is what it has seen of it. The other may live on: its renewal connection may have been dropped.
+    """
+
+    EVENT: ClassVar[str] = "node_declared_dead"
     node_id: str
     dead_id: str
     address: str
@@ -113,7 +116,7 @@ class NodeFoundDead(Record, frozen=True, kw_only=True):
 
 
 class NodeRejoined(Record, frozen=True, kw_only=True):
-    """A node that was declared dead, or whose database was replaced, goes on under a new identity."""
+    """A node that others have declared dead, or whose database was replaced, goes on under a new identity."""
 
     EVENT: ClassVar[str] = "node_rejoined"
     node_id: str

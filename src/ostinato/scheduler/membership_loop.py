@@ -17,8 +17,9 @@ from ostinato.core.instants import SECOND
 from ostinato.core.partition.node_watch import NodeWatch
 from ostinato.core.partition.shares import moves
 from ostinato.core.partition.standing import Standing, StandingWatch
-from ostinato.observe.records import NodeFoundDead, NodeIdle, NodeRejoined, NodeServing, PartitionsReleased
+from ostinato.observe.records import NodeDeclaredDead, NodeIdle, NodeRejoined, NodeServing, PartitionsReleased
 from ostinato.scheduler.loop import Loop
+from ostinato.scheduler.ownership import DECLARED_DEAD
 from ostinato.scheduler.parts import NodeParts
 from ostinato.store.batches import NodeRow
 
@@ -109,7 +110,7 @@ class MembershipLoop(Loop):
         rows = {node.id: node for node in seen.nodes}
         mine = rows.pop(node_id, None)
         if mine is None:
-            ownership.end("the node was declared dead")
+            ownership.end(DECLARED_DEAD)
             self.wake()
             return
         ownership.reconcile(owners)
@@ -208,16 +209,16 @@ class MembershipLoop(Loop):
         freed: frozenset[str],
         owners: Sequence[Proof],
     ) -> None:
-        """Say once of each that it is dead."""
+        """Say once of each that it counts as dead, and what is known of it; whether it lives is not."""
         for other in sorted(dead.keys() - self._told_dead):
             silent_us = self._config.ownership_lease_us + self._config.ownership_margin_us
-            reason = f"it has not renewed itself for {silent_us / SECOND:g}s"
+            reason = f"it has not renewed itself for {silent_us / SECOND:g}s: ended, frozen or cut off"
             if other in self._ownership.former_ids:
                 reason = "it was this process, which has lost that identity"
             elif other in freed:
-                reason = "its session lock is free"
+                reason = "its session lock is free: it has ended, or its renewal connection was dropped"
             self._hooks.emit(
-                NodeFoundDead(
+                NodeDeclaredDead(
                     node_id=self._ownership.node_id,
                     dead_id=other,
                     address=rows[other].address,

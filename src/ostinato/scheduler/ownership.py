@@ -36,6 +36,9 @@ from ostinato.scheduler.config import NodeConfig
 from ostinato.store.batches import NodeRow
 from ostinato.store.protocol import Store
 
+#: Why a node whose row is gone ends its identity.
+DECLARED_DEAD = "its row is gone: another node has declared it dead"
+
 
 class Taken(NamedTuple):
     """A partition that belongs to this node and is not warmed up yet."""
@@ -64,6 +67,8 @@ class Ownership:
         self.is_registered = False
         #: Identities that this process has had and lost: nothing acts in their names any more.
         self.former_ids: set[str] = set()
+        #: When this process registered first, under whatever identity; None: it has not.
+        self._started_us: int | None = None
         #: Told which partitions are decided about no more.
         self.on_lost: Callable[[Collection[int]], None] = _nobody_is_told
         self._config = config
@@ -86,8 +91,10 @@ class Ownership:
         """
         if self.node_id in self.former_ids:
             self.node_id = new_id(self._clock.wall_us(), self._rng)
+        if self._started_us is None:
+            self._started_us = now_us
         sent_us = self._clock.boot_us()
-        row = NodeRow(id=self.node_id, renewals=0, address=self._config.address, started_us=now_us)
+        row = NodeRow(id=self.node_id, renewals=0, address=self._config.address, started_us=self._started_us)
         try:
             await self._store.register_node(row)
             self._identity = await self._store.identity()
@@ -120,7 +127,7 @@ class Ownership:
         if node_id != self.node_id or not self.is_registered:
             return
         if not is_renewed:
-            self.end("the node was declared dead")
+            self.end(DECLARED_DEAD)
         elif identity != self._identity:
             self.end("another server or timeline of the database answers than before")
         else:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextvars import ContextVar
+from random import Random
 from typing import Any, TypeVar
 
 from ostinato.clock import Clock
+from ostinato.control.submit import SubmitRequest
 from ostinato.core.instants import DAY, format_duration
 from ostinato.errors import InternalError
 from ostinato.sdk.client import Client
+from ostinato.sdk.gateway.address import SaidUrl
+from ostinato.sdk.gateway.database import DatabaseGateway
 from ostinato.sdk.gateway.protocol import Gateway
 from ostinato.sdk.handle import InstanceFailed
+from ostinato.store.batches import SubmitReceipt
+from ostinato.store.protocol import Store
 from ostinato.testing.driver import Driver
-from ostinato.testing.engine import Engine, NotEnded
+from ostinato.testing.engine import Engine, NotEnded, of_this_cluster
 from ostinato.testing.instance import users_frames
 from ostinato.testing.script import Script
 
@@ -24,6 +30,21 @@ WITHIN_US = 30 * DAY
 
 #: When the present call gives up (boot time).
 _gives_up_us: ContextVar[int] = ContextVar("ostinato_gives_up_us")
+
+
+class InlineGateway(DatabaseGateway):
+    """The gateway of a test: tasks that submit each other without end at one instant are refused."""
+
+    def __init__(self, store: Store, *, clock: Clock, rng: Random, by: str, script: Script) -> None:
+        super().__init__(store, SaidUrl("", ""), clock=clock, rng=rng, by=by)
+        self._now = clock
+        self._script = script
+
+    async def submit(self, requests: Sequence[SubmitRequest]) -> list[SubmitReceipt]:
+        length = self._script.chain_length(now_us=self._now.wall_us())
+        receipts = await super().submit(requests)
+        self._script.note_chain([each.instance_id for each in receipts], length + 1)
+        return receipts
 
 
 class InlineClient(Client[Gateway]):
@@ -64,7 +85,8 @@ class InlineClient(Client[Gateway]):
         token = _gives_up_us.set(self.clock.boot_us() + WITHIN_US)
         try:
             await self._engine.catch_up()
-            return await verb(self._gateway)
+            with of_this_cluster():
+                return await verb(self._gateway)
         finally:
             _gives_up_us.reset(token)
 

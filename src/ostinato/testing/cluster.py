@@ -11,15 +11,14 @@ from typing import Any, Self, TypeAlias, overload
 
 from ostinato.control.submit import task_missing
 from ostinato.core.definition import TaskRef
-from ostinato.core.instants import from_datetime, parse_duration, to_datetime
+from ostinato.core.instants import DURATION_MAX_US, from_datetime, parse_duration, to_datetime
 from ostinato.errors import UserError
 from ostinato.sdk.app import App
-from ostinato.sdk.gateway.address import SaidUrl
-from ostinato.sdk.gateway.database import DatabaseGateway
 from ostinato.sdk.handle import Handle
 from ostinato.sdk.retry import Duration
 from ostinato.sdk.submitting import AnyTask
-from ostinato.testing.client import WITHIN_US, InlineClient
+from ostinato.sdk.task import DeclaredTask
+from ostinato.testing.client import WITHIN_US, InlineClient, InlineGateway
 from ostinato.testing.driver import Driver
 from ostinato.testing.engine import Engine
 from ostinato.testing.instance import Instance
@@ -27,8 +26,8 @@ from ostinato.testing.real_sleep import guarded_sleep
 from ostinato.testing.script import FailWith, Script
 from ostinato.testing.virtual_clock import START_US
 
-#: An instance by its handle or its id.
-AnyInstance: TypeAlias = Handle[Any] | str
+#: An instance by its handle or its id, or as it once stood.
+AnyInstance: TypeAlias = Handle[Any] | Instance | str
 
 
 class Cluster:
@@ -41,7 +40,11 @@ class Cluster:
     """
 
     def __init__(self, *apps: App, start: datetime | None = None, seed: int = 0) -> None:
-        """Raises ``INVALID_INSTANT`` for a naive `start`, and what the apps' definitions are refused for."""
+        """Raises ``INVALID_INSTANT`` for a naive `start`, ``INVALID_VALUE`` for what is no app, and what the
+        apps' definitions are refused for.
+        """
+        for app in apps:
+            _require_app(app)
         start = to_datetime(START_US) if start is None else start
         start_us = from_datetime(start, field="start")
         self._zone = start.tzinfo
@@ -56,12 +59,12 @@ class Cluster:
             opened.enter_context(guarded_sleep())
             self._driver.run(self._engine.start)
             for app in apps:
-                gateway = DatabaseGateway(
+                gateway = InlineGateway(
                     self._engine.store,
-                    SaidUrl("", ""),
                     clock=self._engine.asking_clock,
                     rng=rng,
                     by=app.name,
+                    script=self._script,
                 )
                 client = InlineClient(gateway, driver=self._driver, engine=self._engine, script=self._script)
                 opened.callback(app.use_client, app.use_client(client))
@@ -207,14 +210,24 @@ class Cluster:
 
     def _ref(self, task: AnyTask) -> TaskRef:
         known = [definition.ref for definition in self._engine.definitions()]
+        if isinstance(task, DeclaredTask):
+            if task.ref in known:
+                return task.ref
+            missing = task_missing(task.ref, [ref.name for ref in known])
+            names = ", ".join(app.name for app in self._engine.apps) or "no app"
+            missing.hint = f"this cluster runs {names}; give it the app of that task too: Cluster(app, other)"
+            raise missing
         if not isinstance(task, str):
-            found = [ref for ref in known if ref == task.ref]
-            missing = task.ref
-        else:
-            found = [ref for ref in known if ref.name == task]
-            missing = TaskRef(self._engine.apps[0].namespace if self._engine.apps else "default", task)
+            raise UserError(
+                "INVALID_VALUE",
+                f"{task!r} is no task",
+                field="task",
+                hint="give what @app.task or app.shell has made, or its name",
+            )
+        found = [ref for ref in known if ref.name == task]
         if not found:
-            raise task_missing(missing, [ref.name for ref in known])
+            ref = TaskRef(self._engine.apps[0].namespace if self._engine.apps else "default", task)
+            raise task_missing(ref, [ref.name for ref in known])
         return found[0]
 
     def _until(self, moment: datetime) -> int:
@@ -225,8 +238,30 @@ class Cluster:
                 f"{moment.isoformat()} is past; it is {self.now.isoformat()}",
                 field="moment",
             )
+        if until_us > DURATION_MAX_US:
+            raise UserError(
+                "INVALID_INSTANT",
+                f"{moment.isoformat()} is more than 100 years away; it is {self.now.isoformat()}",
+                field="moment",
+            )
         return until_us
 
 
+def _require_app(app: object) -> None:
+    if isinstance(app, App):
+        return
+    hint = "import the app and give it itself: from shop import app"
+    raise UserError("INVALID_VALUE", f"{app!r} is no App", field="apps", hint=hint)
+
+
 def _id(instance: AnyInstance) -> str:
-    return instance if isinstance(instance, str) else instance.id
+    if isinstance(instance, str):
+        return instance
+    if isinstance(instance, Handle | Instance):
+        return instance.id
+    hint = "give the handle that submit returned, or an id"
+    if isinstance(instance, DeclaredTask):
+        hint = (
+            f"submit it and wait for that: finish({instance.name}.submit()); finish() waits for all instances"
+        )
+    raise UserError("INVALID_VALUE", f"{instance!r} is no instance", field="instance", hint=hint)

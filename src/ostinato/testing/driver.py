@@ -156,7 +156,8 @@ class Driver:
         self._call_count += 1
         try:
             ended = _Ended(waiting.context.run(waiting.function), None)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - raised where the task is awaited
+        # Others are meant for the test: interrupts, and what pytest ends a test with.
+        except (Exception, SystemExit, GeneratorExit, asyncio.CancelledError) as error:  # noqa: BLE001 - raised where the task is awaited
             ended = _Ended(None, error)
         finally:
             self._call_count -= 1

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import tzinfo
 from random import Random
 
@@ -16,7 +17,7 @@ from ostinato.control.requests import Asker, require_ok
 from ostinato.core.definition import TaskDefinition, TaskRef
 from ostinato.core.instants import format_duration
 from ostinato.core.states import LIVE_STATES, TERMINAL_STATES
-from ostinato.errors import InternalError
+from ostinato.errors import InternalError, OstinatoError
 from ostinato.observe.hooks import Hooks
 from ostinato.observe.records import InstanceEnded, LoopFailed, Record
 from ostinato.scheduler.node import SchedulerNode
@@ -35,6 +36,24 @@ from ostinato.worker.supervisor import Supervisor
 
 class NotEnded(AssertionError):
     """Virtual time has passed, and what the test waits for has not ended."""
+
+    def __init__(self, message: str, *, told_id: str = "") -> None:
+        """`told_id` is the instance whose story the message tells; empty: it tells none."""
+        super().__init__(message)
+        self.told_id = told_id
+
+
+@contextmanager
+def of_this_cluster() -> Iterator[None]:
+    """Say of an id that no instance has what may be so in a test, where nothing is ever deleted."""
+    try:
+        yield
+    except OstinatoError as error:
+        if error.code == "INSTANCE_NOT_FOUND":
+            error.hint = (
+                "this cluster has made no such instance: it may be another test's, cluster's or app's"
+            )
+        raise
 
 
 class Engine:
@@ -160,7 +179,8 @@ class Engine:
         """The error for instances that go on, with the story of the oldest."""
         told = await self.look(left[-1], zone=None)
         what = f"{told!r} has" if len(left) == 1 else f"{told!r} and {len(left) - 1} more have"
-        return NotEnded(f"{what} not ended within {format_duration(within_us)}\n\n{told.story}")
+        message = f"{what} not ended within {format_duration(within_us)}\n\n{told.story}"
+        return NotEnded(message, told_id=told.id)
 
     async def _live(self, instance_id: str | None) -> list[str]:
         if instance_id is not None:
@@ -174,7 +194,8 @@ class Engine:
 
     async def look(self, instance_id: str, *, zone: tzinfo | None) -> Instance:
         """An instance as it stands. Raises ``INSTANCE_NOT_FOUND``."""
-        whole = await whole_story(self.store, instance_id, rows_max=None)
+        with of_this_cluster():
+            whole = await whole_story(self.store, instance_id, rows_max=None)
         task = next((app.registered.get(whole.instance.ref) for app in self.apps), None)
         decode = None if task is None else task.decoder
         return look_at(whole, decode=decode, raised=self._script.raised.get(instance_id), zone=zone)
@@ -188,10 +209,11 @@ class Engine:
 
     async def replay(self, instance_id: str, *, latest: bool, force: bool) -> None:
         """A new generation of an instance. Raises as ``control.replay``."""
-        answers = await replay(
-            self.store, [instance_id], asker=self._asker, reason="test", latest=latest, force=force
-        )
-        require_ok(answers[0])
+        with of_this_cluster():
+            answers = await replay(
+                self.store, [instance_id], asker=self._asker, reason="test", latest=latest, force=force
+            )
+            require_ok(answers[0])
 
     async def set_flag(self, ref: TaskRef, verb: FlagVerb) -> None:
         """Pause or resume a task. Raises as ``set_task_flag``."""

@@ -200,7 +200,9 @@ class _InlineAttempt:
             return self.run.raised(error)
         except EndsWith as end:
             return self.run.failed(end.failure)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - becomes the attempt's failure, whatever it is
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 - becomes the attempt's failure, whatever it is
             return self.run.raised(error)
         return self.run.returned(callee, value)
 

@@ -54,17 +54,24 @@ def pytest_runtest_makereport(
     if report.failed and call.when == "call":
         for cluster in item.stash.get(_clusters, []):
             try:
-                told = _stories(cluster)
+                told = _stories(cluster, told_id=getattr(_raised(call), "told_id", ""))
             except Exception as error:  # noqa: BLE001 - told in its place: the test's own failure counts
                 told = f"they cannot be told: {type(error).__name__}: {error}"
             report.sections.append(("Ostinato instances", told))
     return report
 
 
-def _stories(cluster: Cluster) -> str:
-    instances = cluster.instances()
+def _raised(call: pytest.CallInfo[None]) -> BaseException | None:
+    return None if call.excinfo is None else call.excinfo.value
+
+
+def _stories(cluster: Cluster, *, told_id: str) -> str:
+    """Stories of its instances but for the one that the error itself tells (`told_id`)."""
+    instances = [instance for instance in cluster.instances() if instance.id != told_id]
     # What went wrong is told first.
     instances.sort(key=lambda instance: instance.state == "success")
     told = [instance.story for instance in instances[:STORIES_MAX]]
     left = instances[STORIES_MAX:]
-    return "\n\n".join([*told, *(repr(instance) for instance in left[: STORIES_MAX * 4])]) or "none"
+    return "\n\n".join([*told, *(repr(instance) for instance in left[: STORIES_MAX * 4])]) or (
+        "told above" if told_id else "none"
+    )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextvars import ContextVar
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -23,6 +24,12 @@ from ostinato.wire.messages import Assignment
 FailWith: TypeAlias = BaseException | type[BaseException] | str | int
 
 _MESSAGE = "made to fail by the test"
+#: Instances of which each was submitted by the one before, and all that tasks have submitted, at one instant:
+#: an honest test has far less, and time would never pass.
+CHAIN_COUNT_MAX = 1_000
+CHAINED_COUNT_MAX = 100_000
+#: Whose attempt the present code runs in; unset outside of attempts.
+_instance: ContextVar[str] = ContextVar("ostinato_testing_instance")
 
 
 class _Planned(msgspec.Struct, frozen=True):
@@ -43,6 +50,9 @@ class Script:
         self._stubs: dict[TaskRef, object] = {}
         #: By instance: the exception that its newest attempt raised.
         self.raised: dict[str, BaseException] = {}
+        #: By instance that a task has submitted at `_chains_us`: how many led to it, each by the one before.
+        self._chains: dict[str, int] = {}
+        self._chains_us = 0
 
     def fail(
         self,
@@ -90,6 +100,33 @@ class Script:
         """Tell the test, whatever it is doing, at the end of its present call."""
         self._driver.faults.append(fault)
 
+    def chain_length(self, *, now_us: int) -> int:
+        """How many instances, each submitted by the one before at this very instant, led to this call.
+
+        Raises ``INVALID_VALUE`` where there is no end to it; the test hears of that, whatever the task makes
+        of it.
+        """
+        if now_us != self._chains_us:
+            self._chains, self._chains_us = {}, now_us
+        length = self._chains.get(_instance.get(""), 0)
+        if length >= CHAIN_COUNT_MAX or len(self._chains) >= CHAINED_COUNT_MAX:
+            refused = UserError(
+                "INVALID_VALUE",
+                f"tasks have submitted {len(self._chains)} instances at one instant, and no time has passed",
+                subject=_instance.get(""),
+                field="submit",
+                hint="let it end, submit with a delay, or stub() a task that submits itself",
+            )
+            self.report(refused)
+            raise refused
+        return length
+
+    def note_chain(self, instance_ids: Sequence[str], length: int) -> None:
+        """So many have led to these, which were submitted just now."""
+        # What a test submits itself begins one, and is not kept.
+        if _instance.get(""):
+            self._chains.update(dict.fromkeys(instance_ids, length))
+
     def _plan(self, ref: TaskRef, planned: _Planned) -> None:
         self._planned.setdefault(ref, []).insert(0, planned)
 
@@ -98,6 +135,7 @@ class Script:
     async def conduct(self, assignment: Assignment, function: partial[object]) -> object:
         """End an attempt as planned, or else do what its task does."""
         self.raised.pop(assignment.instance_id, None)
+        token = _instance.set(assignment.instance_id)
         try:
             with refusing_sleeps(lambda seconds: self._refusal(assignment.ref, seconds)):
                 return await self._act(assignment, function)
@@ -105,7 +143,12 @@ class Script:
             raise
         except BaseException as error:
             self.raised[assignment.instance_id] = error
+            if not isinstance(error, Exception | SystemExit | GeneratorExit):
+                # What pytest ends a test with is meant for the test, not for the task.
+                self.report(error)
             raise
+        finally:
+            _instance.reset(token)
 
     def _act(self, assignment: Assignment, function: Callable[[], object]) -> Awaitable[object]:
         for planned in self._planned.get(assignment.ref, ()):

@@ -35,18 +35,12 @@ def chaos(
     chaos cut and slowed down, disks filled, commands run. Everything is restored on every way out, also after
     Ctrl-C. Ends with 1 if something was violated.
     """
-    from ostinato.chaos.plan import plan_json, plan_lines
-    from ostinato.cli.output import print_json, safe, say
     from ostinato.errors import UserError
 
     in_json = wants_json(context, as_json=as_json)
     read = _read(scenario)
     if plan:
-        if in_json:
-            print_json(plan_json(read))
-            return
-        for line in plan_lines(read):
-            say(safe(line))
+        _plan(read, in_json=in_json)
         return
     if not consent:
         raise UserError(
@@ -60,14 +54,26 @@ def chaos(
 
 def _read(path: Path) -> Scenario:
     from ostinato.chaos.scenario_text import read_scenario
-    from ostinato.errors import UserError
+    from ostinato.cli.commands.apply_files import read_file
 
-    try:
-        text = path.read_bytes()
-    except OSError as error:
-        message = f"{path} cannot be read: {error.strerror}"
-        raise UserError("INVALID_DOCUMENT", message, field="FILE") from None
-    return read_scenario(text, name=str(path), folder=path.absolute().parent)
+    return read_scenario(read_file(str(path)), name=str(path), folder=path.absolute().parent)
+
+
+def _plan(scenario: Scenario, *, in_json: bool) -> None:
+    import asyncio
+
+    from ostinato.chaos.examine import examine_all
+    from ostinato.chaos.plan import plan_json, plan_lines
+    from ostinato.cli.output import print_json, safe, say
+    from ostinato.clock import SystemClock
+
+    found = asyncio.run(examine_all(scenario, clock=SystemClock()))
+    if in_json:
+        print_json(plan_json(scenario, found))
+    else:
+        for line in plan_lines(scenario, found):
+            say(safe(line))
+    found.require()
 
 
 def _run(scenario: Scenario, *, name: str, in_json: bool) -> None:

@@ -27,13 +27,23 @@ _PARTITIONS_MAX = 4096
 
 
 @app.command("status")
-def status(context: typer.Context, *, database: DatabaseOption = None, as_json: JsonOption = False) -> None:
+def status(
+    context: typer.Context,
+    *,
+    check: Annotated[
+        bool, typer.Option("--check", help="End with 1 unless the schema is the one of this version.")
+    ] = False,
+    database: DatabaseOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """Show which schema the database has, which one this version needs, and what to do."""
+    from ostinato.errors import EXIT_FAILED
+
     settings = settings_of(context, database=database)
-    _show(
-        _on(settings, lambda administrator: administrator.facts()),
-        as_json=wants_json(context, as_json=as_json),
-    )
+    facts = _on(settings, lambda administrator: administrator.facts())
+    _show(facts, as_json=wants_json(context, as_json=as_json))
+    if check and not facts.is_current:
+        raise typer.Exit(EXIT_FAILED)
 
 
 @app.command("upgrade")
