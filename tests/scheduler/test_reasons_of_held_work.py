@@ -92,6 +92,7 @@ def test_work_held_for_a_busy_worker_says_that_no_worker_has_the_labels_of_an_ed
         reason = "no worker can run default/t: none of the 1 that know it has labels zone=b"
         said = (Hold.NO_WORKER, reason)
         await cluster.until(lambda: _says(cluster, identities[1], said=said), within_us=2 * SECOND)
+        assert await _held(cluster, identities[1]) == said
         await worker.disconnect()
         await cluster.stop()
 

@@ -84,7 +84,7 @@ CREATE TABLE instance (
 	result BLOB, 
 	failure TEXT, 
 	PRIMARY KEY (id), 
-	CONSTRAINT instance_state CHECK (CASE state
+	CONSTRAINT instance_state CHECK ((CASE state
 WHEN 'pending' THEN finished_us IS NULL AND result IS NULL
 WHEN 'running' THEN finished_us IS NULL AND result IS NULL AND hold IS NULL AND attempt >= 1
   AND attempt_id <> '' AND assigned_us IS NOT NULL
@@ -94,7 +94,7 @@ WHEN 'failed' THEN finished_us IS NOT NULL AND result IS NULL AND hold IS NULL
 WHEN 'skipped' THEN finished_us IS NOT NULL AND result IS NULL AND hold IS NULL
 WHEN 'cancelled' THEN finished_us IS NOT NULL AND result IS NULL AND hold IS NULL
 WHEN 'blocked' THEN finished_us IS NULL AND result IS NULL AND hold IS NULL AND attempt = 0
-ELSE 1 = 0 END), 
+ELSE 1 = 0 END) IS TRUE), 
 	CONSTRAINT instance_hold CHECK (hold IN ('no_worker', 'busy', 'paused', 'overlap')), 
 	CONSTRAINT instance_counts CHECK (generation >= 1 AND attempt >= 0), 
 	CONSTRAINT instance_priority CHECK (priority BETWEEN 0 AND 9), 
