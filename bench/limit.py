@@ -1,10 +1,10 @@
 """What the databases can do: rows moved insert → assign → complete in batches by bare clients of our drivers.
 
 Run ``python bench/limit.py [--database postgres,mariadb,sqlite] [--count 50000] [--batch 500] [--runs 5]``.
-Each database is a server of its own in a temporary folder, with durable commits. Three figures for each, all in
-rows a second: the three moves of each batch in turn over one connection; the same pipelined over three
-connections, one for each move; and bulk insertion alone. SQLite has one writer, so its moves are not pipelined.
-Printed are medians of runs taken in turn, as a table.
+Each database is a server of its own in a temporary folder, with durable commits. Three figures for each, all
+in rows a second: the three moves of each batch in turn over one connection; the same pipelined over three
+connections, one for each move; and bulk insertion alone. SQLite has one writer, so its moves are not
+pipelined. Printed are medians of runs taken in turn, as a table.
 """
 
 from __future__ import annotations
@@ -78,9 +78,7 @@ def shown(databases: list[str], series: dict[str, Series[float]]) -> str:
         figures = [series[f"{database} {way}"] for way in _WAYS]
         medians = [median(figure) for figure in figures]
         rows.append([database, *map(rate, medians), ratio(medians[1], medians[0])])
-        reasons += sorted(
-            {f"{database}: not run: {figure.why_not}" for figure in figures if figure.why_not}
-        )
+        reasons += sorted({f"{database}: not run: {figure.why_not}" for figure in figures if figure.why_not})
     heads = ["database", "moved in turn/s", "pipelined/s", "insert alone/s", "pipelined : in turn"]
     notes = [DURABILITY[database] for database in databases]
     return "\n\n".join([table(heads, rows), *reasons, "; ".join(notes)])

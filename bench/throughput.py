@@ -1,9 +1,9 @@
 """How fast a backlog of no-op tasks is worked off: Ostinato, its databases' bound, and its peers, in one run.
 
-Run ``python bench/throughput.py [--database postgres] [--against celery-redis,pgqueuer,…] [--kind async|def]``.
-One scheduler process and one worker process; a peer gets one worker with the concurrency and batches that its
-documentation recommends. Everything that is compared is durable, on servers of its own, and a task counts once
-its completion is committed. ``--while-submitting`` measures while as much again is submitted in batches;
+Run ``python bench/throughput.py [--database postgres] [--against celery-redis,…] [--kind async|def]``.
+One scheduler process and one worker process; a peer gets one worker with the concurrency and batches that
+its documentation recommends. Everything that is compared is durable, on servers of its own, and a task counts
+once its completion is committed. ``--while-submitting`` measures while as much again is submitted in batches;
 ``--failing-once`` lets every task fail once and be retried at once, and counts attempts. Printed are medians
 of runs taken in turn, as ratios in a table.
 """
@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from kit.bare import Size
 from kit.draining import drain_rate, wait_until
 from kit.rounds import RunError, Series, in_turn, median
 from kit.servers import DURABILITY, Servers
@@ -24,8 +25,6 @@ from kit.tables import rate, ratio, table
 from limit import Limit
 from peers.catalogue import OSTINATO, PEERS, contender
 from peers.interface import Contender, Load
-
-from kit.bare import Size
 
 _BATCH = 500
 
@@ -93,14 +92,21 @@ def shown(series: dict[str, Series[float]]) -> str:
     """The table: each row as a ratio of the first, which is Ostinato's."""
     first = median(next(iter(series.values())))
     rows = [
-        [name, rate(median(each)), ratio(first, median(each)), f"not run: {each.why_not}" if each.why_not else ""]
+        [
+            name,
+            rate(median(each)),
+            ratio(first, median(each)),
+            f"not run: {each.why_not}" if each.why_not else "",
+        ]
         for name, each in series.items()
     ]
     kinds = [contender(name) for name in series if not name.startswith("limit ")]
     notes = [f"- {kind.name}: {kind.settings}" for kind in kinds]
     durable = "; ".join(DURABILITY[server] for server in dict.fromkeys(kind.server for kind in kinds))
     name = next(iter(series))
-    return "\n\n".join([table(["contender", "per second", f"{name} : it", ""], rows), durable, "\n".join(notes)])
+    return "\n\n".join(
+        [table(["contender", "per second", f"{name} : it", ""], rows), durable, "\n".join(notes)]
+    )
 
 
 def arguments() -> argparse.Namespace:

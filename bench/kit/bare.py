@@ -52,8 +52,9 @@ class BarePostgres:
     index = "CREATE INDEX moved_due ON moved (slice, priority, due_us, id) WHERE state = 'pending'"
     create = _CREATE.format(id="text", word="text", bytes="bytea")
     _INSERT = (
-        f"INSERT INTO moved ({_COLUMNS}) SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[],"
-        " $5::int[], $6::smallint[], $7::bigint[], $8::bigint[], $9::text[], $10::int[], $11::text[],"
+        f"INSERT INTO moved ({_COLUMNS}) SELECT * FROM unnest($1::text[], $2::text[], $3::text[],"
+        " $4::bigint[], $5::int[], $6::smallint[], $7::bigint[], $8::bigint[], $9::text[],"
+        " $10::int[], $11::text[],"
         " $12::text[], $13::bytea[])"
     )
     _ASSIGN = (
@@ -293,7 +294,21 @@ def _batches(size: Size) -> list[list[Row]]:
     """Made before the clock runs; ids rise, as the product's do."""
     now_us = _now_us()
     rows: list[Row] = [
-        (f"{number:026d}", "default", "noop", 1, number % 64, 5, now_us, now_us, "pending", 0, "", "", _PAYLOAD)
+        (
+            f"{number:026d}",
+            "default",
+            "noop",
+            1,
+            number % 64,
+            5,
+            now_us,
+            now_us,
+            "pending",
+            0,
+            "",
+            "",
+            _PAYLOAD,
+        )
         for number in range(size.count)
     ]
     return [rows[start : start + size.batch] for start in range(0, size.count, size.batch)]

@@ -48,9 +48,9 @@ def wait_until(draining: Draining, count: int, *, limit_s: float) -> Look:
 
 
 def drain_rate(draining: Draining, count: int, *, limit_s: float) -> float:
-    """Completions a second from the first look that finds some done to the one that finds all.
+    """Completions a second from the first look that finds some to the one that finds all.
 
-    So the start of the programs does not count. Raises ``RunError`` where all were done at the first such look.
+    So the start of the programs does not count. Raises ``RunError`` where all were done at that first look.
     """
     first = wait_until(draining, 1, limit_s=limit_s)
     if first.completed >= count:

@@ -128,7 +128,7 @@ def _redis() -> Iterator[int]:
 
 
 def _rabbitmq_program() -> str:
-    """The server's own script: Debian's wrapper on the path changes to a user who may not enter our folder."""
+    """The server's own script: Debian's wrapper changes to a user who may not enter our folder."""
     found = sorted(Path("/usr/lib/rabbitmq/lib").glob("rabbitmq_server-*/sbin/rabbitmq-server"))
     return str(found[-1]) if found else shutil.which("rabbitmq-server") or ""
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+#: What stands where there is no figure.
+MISSING = "-"
+
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """The first column stands left, the others right."""
@@ -21,11 +24,11 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def ratio(value: float | None, other: float | None) -> str:
-    """`value` as a multiple of `other`; a dash where one of them was not measured."""
+    """`value` as a multiple of `other`; `MISSING` where one of them was not measured."""
     if value is None or not other:
-        return "–"
+        return MISSING
     return f"{value / other:.2f}"
 
 
 def rate(value: float | None) -> str:
-    return "–" if value is None else f"{value:,.0f}"
+    return MISSING if value is None else f"{value:,.0f}"

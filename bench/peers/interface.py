@@ -1,9 +1,9 @@
 """What a comparison asks of a contender: take a backlog, work it off, say how much is done for good.
 
 One object is one run, on a queue or database that nobody has used. Its programs are processes: a submitter
-(``apps/submitting.py`` with the contender's app) and its own worker. A subclass names its app, its servers, its
-worker's command and how completions are counted; what is tuned and what is durable stands in `settings`, which
-the tables repeat.
+(``apps/submitting.py`` with the contender's app) and its own worker. A subclass names its app, its servers,
+its worker's command and how completions are counted; what was chosen stands in `settings`, which the tables
+repeat.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from typing import ClassVar
 from chaos.databases import Outsider
 from kit.rounds import RunError
 from kit.servers import Servers, free_port
+
 from peers.interface import CORES, Contender, Load
 
 _READY_S = 60.0
@@ -24,8 +25,8 @@ class Ostinato(Contender):
     modules = ()
     app = "ostinato_app"
     settings = (
-        f"defaults; async def: {_ASYNC_SLOTS} slots in one loop process; def: {CORES} slot processes; counts once"
-        " the result's row is committed"
+        f"defaults; async def: {_ASYNC_SLOTS} slots in one loop process; def: {CORES} slot processes;"
+        " counts once the result's row is committed"
     )
     _outsider: Outsider | None = None
 
@@ -67,8 +68,8 @@ class Ostinato(Contender):
         if self.load.is_failing_once:
             # Each attempt that is not running has ended, with its verdict in the same transaction.
             question = (
-                "select coalesce(sum(attempt), 0) - coalesce(sum(case when state = 'running' then 1 else 0 end), 0)"
-                " from instance"
+                "select coalesce(sum(attempt), 0)"
+                " - coalesce(sum(case when state = 'running' then 1 else 0 end), 0) from instance"
             )
         else:
             question = "select count(*) from instance where state = 'success'"

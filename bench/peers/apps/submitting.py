@@ -1,11 +1,13 @@
 """The submitter of every contender: ``python submitting.py APP install|backlog|meanwhile|steady …``.
 
-`APP` is a module of this folder with ``install()`` and ``client()``, an asynchronous context manager whose value
-has ``submit(count)`` for no-op tasks in bulk and ``submit_stamped(stamps)`` for tasks that record their start.
+`APP` is a module of this folder with ``install()`` and ``client()``, an asynchronous context manager whose
+value has ``submit(count)`` for no-op tasks in bulk and ``submit_stamped(stamps)`` for tasks that record their
+start.
 
 - ``backlog COUNT``: no-op tasks; prints the seconds that it took
 - ``meanwhile COUNT BATCH``: the same in batches, one after the other
-- ``steady RATE SECONDS``: stamped tasks at this rate, in ticks of 10 ms, or one at a time where that is slower
+- ``steady RATE SECONDS``: stamped tasks at this rate, in ticks of 10 ms, or one at a time where that is
+  slower; prints how many
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ async def _backlog(opened: AbstractAsyncContextManager[Client], count: int, *, b
         return time.perf_counter() - began
 
 
-async def _steady(opened: AbstractAsyncContextManager[Client], *, rate: float, seconds: float) -> None:
+async def _steady(opened: AbstractAsyncContextManager[Client], *, rate: float, seconds: float) -> int:
     per_tick = max(1, round(rate * _TICK_S))
     every_s = per_tick / rate
     async with opened as client:
@@ -44,10 +46,12 @@ async def _steady(opened: AbstractAsyncContextManager[Client], *, rate: float, s
         await client.submit(1)
         began = time.monotonic()
         number = 0
-        while number * every_s < seconds:
+        # By the clock: a contender that takes no more has its own rate, which the measuring side reads.
+        while time.monotonic() - began < seconds:
             await asyncio.sleep(max(0.0, began + number * every_s - time.monotonic()))
             await client.submit_stamped([time.monotonic_ns()] * per_tick)
             number += 1
+    return number * per_tick
 
 
 def main() -> None:
@@ -60,7 +64,7 @@ def main() -> None:
     elif verb == "meanwhile":
         print(asyncio.run(_backlog(app.client(), int(values[0]), batch=int(values[1]))))
     elif verb == "steady":
-        asyncio.run(_steady(app.client(), rate=values[0], seconds=values[1]))
+        print(asyncio.run(_steady(app.client(), rate=values[0], seconds=values[1])))
     else:
         raise SystemExit(f"unknown verb {verb}")
 
