@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kit.draining import LOOK_S, drain_rate
-from kit.rounds import RunError, Series, in_turn, percentile
-from kit.servers import DURABILITY, Servers
+from kit.rounds import RunError, Series, in_turn, percentile, reasons
+from kit.servers import Servers
 from kit.tables import MISSING, rate, ratio, table
-from peers.catalogue import OSTINATO, PEERS, contender
+from peers.catalogue import add_options, contender, names_of, notes
 from peers.interface import Contender, Load
 
 #: Slow enough that each finds the cluster idle.
@@ -94,9 +94,9 @@ def measure(names: Sequence[str], plan: Plan, *, runs: int, servers: Servers) ->
 
 
 def shown(series: dict[str, Series[Waits]]) -> str:
-    """The table; the last figures of a row say how many times as long Ostinato's tasks waited."""
-    rows = [_row(name, each, first=next(iter(series.values()))) for name, each in series.items()]
+    """The table; the last column says how many times as long Ostinato's tasks waited on an idle cluster."""
     first = next(iter(series))
+    rows = [_row(name, each, first=series[first]) for name, each in series.items()]
     heads = [
         "contender",
         "idle p50 ms",
@@ -105,54 +105,37 @@ def shown(series: dict[str, Series[Waits]]) -> str:
         "p50 ms",
         "p99 ms",
         f"{first} : it, p50, p99",
-        "",
     ]
-    kinds = [contender(name) for name in series]
-    durable = "; ".join(DURABILITY[server] for server in dict.fromkeys(kind.server for kind in kinds))
-    notes = "\n".join(f"- {kind.name}: {kind.settings}" for kind in kinds)
-    return "\n\n".join([table(heads, rows), durable, notes])
+    return "\n\n".join([table(heads, rows), "\n".join([*notes(series), *reasons(series)])])
 
 
 def _row(name: str, series: Series[Waits], *, first: Series[Waits]) -> list[str]:
     if not series.values:
-        return [name, *[MISSING] * 6, f"not run: {series.why_not}"]
+        return [name, *[MISSING] * 6]
     own = _medians(series)
     ratios = MISSING
     if first.values:
         ours = _medians(first)
         ratios = f"{ratio(ours.idle_p50, own.idle_p50)}, {ratio(ours.idle_p99, own.idle_p99)}"
     figures = [f"{own.idle_p50:.1f}", f"{own.idle_p99:.1f}", rate(own.rate)]
-    return [name, *figures, f"{own.loaded_p50:.1f}", f"{own.loaded_p99:.1f}", ratios, ""]
+    return [name, *figures, f"{own.loaded_p50:.1f}", f"{own.loaded_p99:.1f}", ratios]
 
 
 def _medians(series: Series[Waits]) -> Waits:
     return Waits(*(statistics.median(column) for column in zip(*series.values, strict=True)))
 
 
-def arguments() -> argparse.Namespace:
+def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--database", default="postgres", help=f"any of {','.join(OSTINATO)}")
-    parser.add_argument("--against", default="", help=f"any of {','.join(PEERS)}")
-    parser.add_argument("--kind", choices=("async", "def"), default="async")
-    parser.add_argument("--count", type=int, default=20_000, help="tasks of the backlog")
+    add_options(parser)
     parser.add_argument("--seconds", type=float, default=15, help="of each of the two steady parts")
-    parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--limit", type=float, default=300, help="seconds that a part of a run may take")
     options = parser.parse_args()
-    options.names = [OSTINATO.get(name, name) for name in options.database.split(",")]
-    options.names += [name for name in options.against.split(",") if name]
-    if unknown := set(options.names) - {*OSTINATO.values(), *PEERS}:
-        parser.error(f"unknown: {', '.join(sorted(unknown))}")
-    return options
-
-
-def main() -> None:
-    options = arguments()
+    names = names_of(parser, options)
     plan = Plan(options.count, options.seconds, Load(options.kind), options.limit)
     with Servers() as servers:
-        series = measure(options.names, plan, runs=options.runs, servers=servers)
+        series = measure(names, plan, runs=options.runs, servers=servers)
     print(
         f"Submission → start ({options.kind} def): idle at {_IDLE_RATE:g} tasks/s, then at half of each"
         f" contender's maximal rate; medians of {options.runs} runs in turn\n"

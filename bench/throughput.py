@@ -19,11 +19,11 @@ from typing import NamedTuple
 
 from kit.bare import Size
 from kit.draining import drain_rate, wait_until
-from kit.rounds import RunError, Series, in_turn, median
-from kit.servers import DURABILITY, Servers
+from kit.rounds import RunError, Series, in_turn, median, reasons
+from kit.servers import Servers
 from kit.tables import rate, ratio, table
 from limit import Limit
-from peers.catalogue import OSTINATO, PEERS, contender
+from peers.catalogue import OSTINATO, add_options, contender, names_of, notes
 from peers.interface import Contender, Load
 
 _BATCH = 500
@@ -89,52 +89,27 @@ def measure(names: Sequence[str], plan: Plan, *, runs: int, servers: Servers) ->
 
 
 def shown(series: dict[str, Series[float]]) -> str:
-    """The table: each row as a ratio of the first, which is Ostinato's."""
+    """The table: Ostinato's rate as a multiple of each row's."""
     first = median(next(iter(series.values())))
-    rows = [
-        [
-            name,
-            rate(median(each)),
-            ratio(first, median(each)),
-            f"not run: {each.why_not}" if each.why_not else "",
-        ]
-        for name, each in series.items()
-    ]
-    kinds = [contender(name) for name in series if not name.startswith("limit ")]
-    notes = [f"- {kind.name}: {kind.settings}" for kind in kinds]
-    durable = "; ".join(DURABILITY[server] for server in dict.fromkeys(kind.server for kind in kinds))
-    name = next(iter(series))
-    return "\n\n".join(
-        [table(["contender", "per second", f"{name} : it", ""], rows), durable, "\n".join(notes)]
-    )
-
-
-def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--database", default="postgres", help=f"any of {','.join(OSTINATO)}")
-    parser.add_argument("--against", default="", help=f"any of {','.join(PEERS)}")
-    parser.add_argument("--kind", choices=("async", "def"), default="async")
-    parser.add_argument("--count", type=int, default=20_000)
-    parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--while-submitting", action="store_true")
-    parser.add_argument("--failing-once", action="store_true")
-    parser.add_argument("--limit", type=float, default=300, help="seconds that a run may take")
-    options = parser.parse_args()
-    options.names = [OSTINATO.get(name, name) for name in options.database.split(",")]
-    options.names += [name for name in options.against.split(",") if name]
-    if unknown := set(options.names) - {*OSTINATO.values(), *PEERS}:
-        parser.error(f"unknown: {', '.join(sorted(unknown))}")
-    return options
+    rows = [[name, rate(median(each)), ratio(first, median(each))] for name, each in series.items()]
+    heads = ["contender", "per second", f"{next(iter(series))} : it"]
+    contenders = [name for name in series if not name.startswith("limit ")]
+    return "\n\n".join([table(heads, rows), "\n".join([*notes(contenders), *reasons(series)])])
 
 
 def main() -> None:
-    options = arguments()
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add_options(parser)
+    parser.add_argument("--while-submitting", action="store_true")
+    parser.add_argument("--failing-once", action="store_true")
+    options = parser.parse_args()
+    names = names_of(parser, options)
     load = Load(options.kind, is_failing_once=options.failing_once)
     plan = Plan(options.count, load, options.while_submitting, options.limit)
     with Servers() as servers:
-        series = measure(options.names, plan, runs=options.runs, servers=servers)
+        series = measure(names, plan, runs=options.runs, servers=servers)
     what = "attempts" if load.is_failing_once else "tasks"
     meanwhile = ", while as many again are submitted" if plan.is_submitting else ""
     print(

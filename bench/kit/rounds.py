@@ -40,6 +40,15 @@ def in_turn(
     return series
 
 
+def reasons(series: Mapping[str, Series[Measured]]) -> list[str]:
+    """A line for each subject that has no figure; of what a failed process has said, the last line."""
+    return [
+        f"- {name}: not run: {each.why_not.strip().splitlines()[-1]}"
+        for name, each in series.items()
+        if each.why_not
+    ]
+
+
 class RunError(Exception):
     """A run gave no figure: what it needs is away, or it was not done within its time."""
 

@@ -86,7 +86,7 @@ class Servers:
         """URL of the server; the caller takes a queue that nobody has used."""
         if "rabbitmq" not in self._running:
             self._running["rabbitmq"] = self._stack.enter_context(_rabbitmq())
-        return f"amqp://guest:guest@127.0.0.1:{self._running['rabbitmq']}//"
+        return f"amqp://guest:guest@127.0.0.1:{self._running['rabbitmq']}/%2F"
 
     def __enter__(self) -> Self:
         return self

@@ -29,7 +29,7 @@ class _Celery(_OverBroker):
     app = "celery_app"
     settings = (
         f"prefork of {CORES}, late acknowledgement, prefetch 128 a process, results not stored, no gossip,"
-        " mingle or heartbeat; plain functions, as it has no async def; counts once the acknowledgement is sent"
+        " mingle or heartbeat; plain functions, having no async def; counts once the acknowledgement is sent"
     )
 
     def worker_command(self) -> list[str]:

@@ -58,6 +58,10 @@ class PgQueuer(_OverPostgres):
     settings = "batches of 500, asyncpg pool of 4, uvloop; counts once its log says successful"
     question = "select count(*) from pgqueuer_log where status = 'successful'"
 
+    @classmethod
+    def why_not(cls, servers: Servers, load: Load) -> str:
+        return "takes async def alone" if load.kind == "def" else super().why_not(servers, load)
+
 
 class Oban(_OverPostgres):
     name: ClassVar[str] = "oban"

@@ -24,8 +24,7 @@ class PgQueuerClient:
         self._queries = queries
 
     async def submit(self, count: int) -> None:
-        name = f"noop-{os.environ['BENCH_KIND']}"
-        await self._queries.enqueue([name] * count, [None] * count, [0] * count)
+        await self._queries.enqueue(["noop"] * count, [None] * count, [0] * count)
 
     async def submit_stamped(self, stamps: list[int]) -> None:
         payloads: list[bytes | None] = [str(stamp).encode() for stamp in stamps]
@@ -52,12 +51,8 @@ async def work() -> None:
     async with asyncpg.create_pool(_URL, min_size=_CONNECTIONS, max_size=_CONNECTIONS) as pool:
         queuer = PgQueuer(AsyncpgPoolDriver(pool))
 
-        @queuer.entrypoint("noop-async")
-        async def noop_async(job: Job) -> None:
-            return None
-
-        @queuer.entrypoint("noop-def")
-        def noop_def(job: Job) -> None:
+        @queuer.entrypoint("noop")
+        async def noop(job: Job) -> None:
             return None
 
         @queuer.entrypoint("stamped")

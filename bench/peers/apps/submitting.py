@@ -20,6 +20,8 @@ from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 _TICK_S = 0.01
+#: Of one call: larger ones gain nothing, and on a slow disk outlast deadlines.
+_BULK_COUNT = 5_000
 
 
 class Client(Protocol):
@@ -60,7 +62,7 @@ def main() -> None:
     if verb == "install":
         app.install()
     elif verb == "backlog":
-        print(asyncio.run(_backlog(app.client(), int(values[0]), batch=int(values[0]))))
+        print(asyncio.run(_backlog(app.client(), int(values[0]), batch=_BULK_COUNT)))
     elif verb == "meanwhile":
         print(asyncio.run(_backlog(app.client(), int(values[0]), batch=int(values[1]))))
     elif verb == "steady":
