@@ -26,6 +26,7 @@ def _figures(program: str, *arguments: str) -> dict[str, list[str]]:
     lines = [line for line in done.stdout.splitlines() if line.startswith("|")]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
     assert rows, done.stdout
+    assert "failed in run" not in done.stderr, done.stderr
     return {row[0]: row[1:] for row in rows}
 
 
@@ -42,14 +43,14 @@ def test_the_limit_of_a_database_is_measured() -> None:
 
 
 def test_throughput_is_measured_beside_the_limit() -> None:
-    figures = _figures("throughput.py", "--count", "1500")
+    figures = _figures("throughput.py", "--count", "4000")
     assert _rate(figures["ostinato-sqlite"][0]) > 0
     assert figures["ostinato-sqlite"][1] == "1.00"
     assert _rate(figures["limit sqlite"][0]) > 0
 
 
 def test_latency_is_measured_idle_and_loaded() -> None:
-    cells = _figures("latency.py", "--count", "1500", "--seconds", "2")["ostinato-sqlite"]
+    cells = _figures("latency.py", "--count", "4000", "--seconds", "2")["ostinato-sqlite"]
     idle_p50, idle_p99, rate, loaded_p50, loaded_p99 = map(_rate, cells[:5])
     assert 0 < idle_p50 <= idle_p99
     assert 0 < loaded_p50 <= loaded_p99
