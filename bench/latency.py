@@ -42,7 +42,7 @@ class Waits(NamedTuple):
 class Plan(NamedTuple):
     """What every run does."""
 
-    count: int
+    task_count: int
     seconds: float
     load: Load
     limit_s: float
@@ -54,9 +54,9 @@ def run_once(kind: type[Contender], plan: Plan, *, servers: Servers) -> Waits:
         tempfile.TemporaryDirectory(prefix="ostinato-bench-") as folder,
         kind(servers=servers, folder=Path(folder), load=plan.load) as running,
     ):
-        running.submit(plan.count)
+        running.submit(plan.task_count)
         running.start_workers()
-        most = drain_rate(running, plan.count, limit_s=plan.limit_s)
+        most = drain_rate(running, plan.task_count, limit_s=plan.limit_s)
         idle = _waits_ms(running, _IDLE_RATE, plan=plan)
         loaded = _waits_ms(running, most / 2, plan=plan)
         return Waits(

@@ -47,8 +47,8 @@ class Limit:
             await make_table(self._database, url)
             value = await _WAYS[self._way](self._database, url, size=size)
             done = await completed_count(self._database, url)
-            if done != (0 if self._way == "insert" else size.count):
-                raise RunError(f"{done} of {size.count} rows have made every move")
+            if done != (0 if self._way == "insert" else size.row_count):
+                raise RunError(f"{done} of {size.row_count} rows have made every move")
             return value
 
         return asyncio.run(run())
@@ -99,7 +99,7 @@ def main() -> None:
     size = Size(options.count, options.batch)
     with Servers() as servers:
         series = measure(databases, size=size, runs=options.runs, servers=servers)
-    print(f"{size.count:,} rows, batches of {size.batch}, medians of {options.runs} runs\n")
+    print(f"{size.row_count:,} rows, batches of {size.batch}, medians of {options.runs} runs\n")
     print(shown(databases, series))
 
 

@@ -32,7 +32,7 @@ _BATCH = 500
 class Plan(NamedTuple):
     """What every run does."""
 
-    count: int
+    task_count: int
     load: Load
     is_submitting: bool
     limit_s: float
@@ -40,7 +40,7 @@ class Plan(NamedTuple):
     @property
     def completions(self) -> int:
         """Of a whole backlog."""
-        return self.count * (2 if self.load.is_failing_once else 1)
+        return self.task_count * (2 if self.load.is_failing_once else 1)
 
 
 def run_once(kind: type[Contender], plan: Plan, *, servers: Servers) -> float:
@@ -49,7 +49,7 @@ def run_once(kind: type[Contender], plan: Plan, *, servers: Servers) -> float:
         tempfile.TemporaryDirectory(prefix="ostinato-bench-") as folder,
         kind(servers=servers, folder=Path(folder), load=plan.load) as running,
     ):
-        running.submit(plan.count)
+        running.submit(plan.task_count)
         running.start_workers()
         if plan.is_submitting:
             return _rate_meanwhile(running, plan)
@@ -59,7 +59,7 @@ def run_once(kind: type[Contender], plan: Plan, *, servers: Servers) -> float:
 def _rate_meanwhile(running: Contender, plan: Plan) -> float:
     """From the first completion until the submitter has submitted as much again; then all is worked off."""
     first = wait_until(running, 1, limit_s=plan.limit_s)
-    submitter = running.start_submitting("meanwhile", str(plan.count), str(_BATCH))
+    submitter = running.start_submitting("meanwhile", str(plan.task_count), str(_BATCH))
     last = first
     while submitter.poll() is None:
         last = wait_until(running, last.completed + 1, limit_s=plan.limit_s)
@@ -83,7 +83,7 @@ def measure(names: Sequence[str], plan: Plan, *, runs: int, servers: Servers) ->
             if name in OSTINATO.values():
                 way = "in turn" if kind.server == "sqlite" else "pipelined"
                 limit = Limit(kind.server, way, servers=servers, folder=Path(folder))
-                subjects[f"limit {kind.server}"] = partial(limit.measure, Size(plan.count, _BATCH))
+                subjects[f"limit {kind.server}"] = partial(limit.measure, Size(plan.task_count, _BATCH))
                 why_not[f"limit {kind.server}"] = why_not[name]
         return in_turn(subjects, runs=runs, why_not=why_not)
 

@@ -208,7 +208,7 @@ CLIENTS: dict[str, type[BarePostgres] | type[BareMariadb] | type[BareSqlite]] = 
 class Size(NamedTuple):
     """How many rows, and how many of them a batch has."""
 
-    count: int
+    row_count: int
     batch: int
 
 
@@ -228,7 +228,7 @@ async def inserted(database: str, url: str, *, size: Size) -> float:
         await bare.insert(rows)
     seconds = time.perf_counter() - began
     await bare.close()
-    return size.count / seconds
+    return size.row_count / seconds
 
 
 async def moved_in_turn(database: str, url: str, *, size: Size) -> float:
@@ -242,7 +242,7 @@ async def moved_in_turn(database: str, url: str, *, size: Size) -> float:
         await bare.complete(rows, now_us=_now_us())
     seconds = time.perf_counter() - began
     await bare.close()
-    return size.count / seconds
+    return size.row_count / seconds
 
 
 async def moved_in_pipeline(database: str, url: str, *, size: Size) -> float:
@@ -274,7 +274,7 @@ async def moved_in_pipeline(database: str, url: str, *, size: Size) -> float:
     seconds = time.perf_counter() - began
     for bare in (inserting, assigning, completing):
         await bare.close()
-    return size.count / seconds
+    return size.row_count / seconds
 
 
 async def completed_count(database: str, url: str) -> int:
@@ -309,9 +309,9 @@ def _batches(size: Size) -> list[list[Row]]:
             "",
             _PAYLOAD,
         )
-        for number in range(size.count)
+        for number in range(size.row_count)
     ]
-    return [rows[start : start + size.batch] for start in range(0, size.count, size.batch)]
+    return [rows[start : start + size.batch] for start in range(0, size.row_count, size.batch)]
 
 
 def _listed(rows: Sequence[Row]) -> str:

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from itertools import count
 from pathlib import Path
@@ -59,7 +59,7 @@ class Servers:
 
     def why_not(self, kind: str) -> str:
         """Why a server of this kind cannot be started here; empty where it can."""
-        programs = {
+        programs: dict[str, Callable[[], object]] = {
             "redis": lambda: shutil.which("redis-server"),
             "rabbitmq": _rabbitmq_program,
             "postgres": lambda: _is_installed("PrivatePostgres"),

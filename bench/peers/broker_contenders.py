@@ -25,7 +25,7 @@ class _OverBroker(Contender):
 
 
 class _Celery(_OverBroker):
-    modules = ("celery",)
+    modules: ClassVar[tuple[str, ...]] = ("celery",)
     app = "celery_app"
     settings = (
         f"prefork of {CORES}, late acknowledgement, prefetch 128 a process, results not stored, no gossip,"

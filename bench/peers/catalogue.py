@@ -10,9 +10,9 @@ from kit.servers import DURABILITY
 from peers.broker_contenders import CeleryOnRabbitmq, CeleryOnRedis, Dramatiq, Saq
 from peers.database_contenders import Oban, PgQueuer, Procrastinate
 from peers.interface import Contender
-from peers.ostinato_contender import OnMariadb, OnPostgres, OnSqlite
+from peers.ostinato_contender import OnMariadb, OnPostgres, OnSqlite, Ostinato
 
-_OURS: tuple[type[Contender], ...] = (OnPostgres, OnMariadb, OnSqlite)
+_OURS: tuple[type[Ostinato], ...] = (OnPostgres, OnMariadb, OnSqlite)
 _PEERS: tuple[type[Contender], ...] = (
     CeleryOnRedis,
     CeleryOnRabbitmq,
@@ -27,6 +27,14 @@ _PEERS: tuple[type[Contender], ...] = (
 OSTINATO = {kind.server: kind.name for kind in _OURS}
 #: Names that ``--against`` takes.
 PEERS = tuple(kind.name for kind in _PEERS)
+
+
+def ostinato_on(database: str) -> type[Ostinato]:
+    """Ours on this database; raises ``SystemExit`` for one that there is not."""
+    for kind in _OURS:
+        if kind.server == database:
+            return kind
+    raise SystemExit(f"unknown database {database}; there are {', '.join(OSTINATO)}")
 
 
 def contender(name: str) -> type[Contender]:

@@ -100,9 +100,9 @@ def _python_for_oban() -> str:
             and subprocess.run([path, "-m", "venv", "-h"], capture_output=True, check=False).returncode == 0
         ):
             return path
-    for path in sorted(Path.home().glob(".pyenv/versions/3.*/bin/python3")):
-        if tuple(map(int, path.parts[-3].split(".")[:2])) >= _OBAN_PYTHON_MIN:
-            return str(path)
+    for found in sorted(Path.home().glob(".pyenv/versions/3.*/bin/python3")):
+        if tuple(map(int, found.parts[-3].split(".")[:2])) >= _OBAN_PYTHON_MIN:
+            return str(found)
     return ""
 
 

@@ -148,7 +148,7 @@ class Contender:
         """Raise ``RunError`` where a process of the run has failed."""
         for process in self._processes:
             if process.poll():
-                raise RunError(f"{process.args} ended with {process.returncode}: {self.log()}")
+                raise RunError(f"{process.args!r} ended with {process.returncode}: {self.log()}")
 
     def log(self) -> str:
         """The end of what its processes have said."""

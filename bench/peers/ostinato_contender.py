@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import subprocess
 import sys
 import time
 import urllib.error
@@ -44,9 +45,17 @@ class Ostinato(Contender):
 
     def start_workers(self) -> None:
         """Scheduler, then worker."""
+        self.start_scheduler()
+        self.start_worker()
+
+    def start_worker(self) -> subprocess.Popen[bytes]:
+        return self.start("worker", self.worker_command())
+
+    def start_scheduler(self) -> subprocess.Popen[bytes]:
+        """Returns once it is ready."""
         api, workers = free_port(), free_port()
         command = [sys.executable, "-m", "ostinato.cli", "scheduler", "--bind", f"127.0.0.1:{api}"]
-        self.start("scheduler", [*command, "--worker-bind", f"127.0.0.1:{workers}"])
+        scheduler = self.start("scheduler", [*command, "--worker-bind", f"127.0.0.1:{workers}"])
         end = time.monotonic() + _READY_S
         while not _is_ready(api):
             self.require_running()
@@ -54,7 +63,7 @@ class Ostinato(Contender):
                 raise RunError(f"the scheduler is not ready: {self.log()}")
             time.sleep(0.05)
         self._scheduler = f"127.0.0.1:{workers}"
-        super().start_workers()
+        return scheduler
 
     def worker_command(self) -> list[str]:
         slots = {"async": (1, _ASYNC_SLOTS), "def": (CORES, 1)}[self.load.kind]
