@@ -28,7 +28,7 @@ app.conf.update(
 )
 
 
-class CountedRequest(Request):  # type: ignore[misc]
+class CountedRequest(Request):
     """Counts what has been acknowledged, which with late acknowledgement is what is done."""
 
     def acknowledge(self) -> None:
@@ -36,16 +36,16 @@ class CountedRequest(Request):  # type: ignore[misc]
         count_completion()
 
 
-class CountedTask(Task):  # type: ignore[misc]
+class CountedTask(Task):
     Request = "celery_app:CountedRequest"
 
 
-@app.task(base=CountedTask, name="noop")  # type: ignore[misc]
+@app.task(base=CountedTask, name="noop")
 def noop() -> None:
     return None
 
 
-@app.task(base=CountedTask, name="stamped")  # type: ignore[misc]
+@app.task(base=CountedTask, name="stamped")
 def stamped(stamp: int) -> None:
     record_start(stamp)
 
