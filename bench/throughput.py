@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import argparse
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from kit.bare import Size
-from kit.draining import drain_rate, wait_until
+from kit.draining import LOOK_S, drain_rate, look, wait_until
 from kit.rounds import RunError, Series, in_turn, median, reasons
 from kit.servers import Servers
 from kit.tables import rate, ratio, table
@@ -57,17 +58,18 @@ def run_once(kind: type[Contender], plan: Plan, *, servers: Servers) -> float:
 
 
 def _rate_meanwhile(running: Contender, plan: Plan) -> float:
-    """From the first completion until the submitter has submitted as much again; then all is worked off."""
-    first = wait_until(running, 1, limit_s=plan.limit_s)
+    """From the first completion until the submitter has submitted as much again, or all is done before."""
+    first = last = wait_until(running, 1, limit_s=plan.limit_s)
     submitter = running.start_submitting("meanwhile", str(plan.task_count), str(_BATCH))
-    last = first
-    while submitter.poll() is None:
-        last = wait_until(running, last.completed + 1, limit_s=plan.limit_s)
-        if last.completed >= 2 * plan.completions:
-            break
+    while submitter.poll() is None and last.completed < 2 * plan.completions:
+        if last.at_s - first.at_s > plan.limit_s:
+            raise RunError(f"the submitter has not ended within {plan.limit_s:g} s")
+        running.require_running()
+        time.sleep(LOOK_S)
+        last = look(running)
+    running.require_running()
     if last.completed == first.completed:
         raise RunError("nothing was done while the submitter ran")
-    wait_until(running, 2 * plan.completions, limit_s=plan.limit_s)
     return last.rate_since(first)
 
 
