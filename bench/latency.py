@@ -137,7 +137,7 @@ def main() -> None:
     with Servers() as servers:
         series = measure(names, plan, runs=options.runs, servers=servers)
     print(
-        f"Submission → start ({options.kind} def): idle at {_IDLE_RATE:g} tasks/s, then at half of each"
+        f"Submission → start ({plan.load.shown}): idle at {_IDLE_RATE:g} tasks/s, then at half of each"
         f" contender's maximal rate; medians of {options.runs} runs in turn\n"
     )
     print(shown(series))

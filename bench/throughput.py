@@ -115,7 +115,7 @@ def main() -> None:
     what = "attempts" if load.is_failing_once else "tasks"
     meanwhile = ", while as many again are submitted" if plan.is_submitting else ""
     print(
-        f"{plan.completions:,} {what} ({load.kind} def){meanwhile}; completions a second, medians of"
+        f"{plan.completions:,} {what} ({load.shown}){meanwhile}; completions a second, medians of"
         f" {options.runs} runs in turn\n"
     )
     print(shown(series))

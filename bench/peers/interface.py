@@ -37,6 +37,11 @@ class Load(NamedTuple):
     #: Every task fails once and is retried at once; completions then count attempts.
     is_failing_once: bool = False
 
+    @property
+    def shown(self) -> str:
+        """The keywords of the tasks."""
+        return "async def" if self.kind == "async" else "def"
+
 
 class Start(NamedTuple):
     """One task: when its submission began and when it started, in ns of the machine's monotonic clock."""
