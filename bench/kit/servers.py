@@ -89,6 +89,8 @@ class Servers:
         return f"amqp://guest:guest@127.0.0.1:{self._running['rabbitmq']}/%2F"
 
     def __enter__(self) -> Self:
+        # Whatever ends the comparison, servers and contenders end with it: they are in sessions of their own.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
         return self
 
     def __exit__(
