@@ -118,8 +118,12 @@ format: $(STAMP) ## Format the code and apply the linter's safe fixes
 proto: $(STAMP) ## Generate the protobuf modules from worker.proto
 	@$(BIN)/python tools/generate_proto.py
 
-bench: $(STAMP) ## Measure how fast a backlog drains
-	@$(BIN)/python bench/drain.py
+AGAINST ?=
+bench: $(STAMP) ## Measure the databases' bound, throughput, latency and memory (AGAINST=celery-redis,pgqueuer)
+	@$(BIN)/python bench/limit.py
+	@$(BIN)/python bench/throughput.py --against "$(AGAINST)"
+	@$(BIN)/python bench/latency.py --against "$(AGAINST)"
+	@$(BIN)/python bench/memory.py
 
 SEEDS ?= 0:500
 simulate: $(STAMP) ## Run simulated clusters under faults (SEEDS=0:500; HOURS=2: each for so long)

@@ -1,0 +1,1 @@
+"""The contenders: Ostinato and its peers, each behind the same small interface."""
