@@ -65,7 +65,8 @@ TESTS_rest         := $(filter-out tests/cli tests/sdk tests/api tests/surfaces 
 FIRST  := commands surfaces stores soaks rest
 SECOND := worker kills losses
 
-run_part = $(if $(filter simulation,$1),nice -n 19 )$(BIN)/python -m pytest $(TESTS_$1)
+# Whatever is left of two processors may be so little that a test of the simulator takes minutes.
+run_part = $(if $(filter simulation,$1),nice -n 19 )$(BIN)/python -m pytest $(if $(filter simulation,$1),-o faulthandler_timeout=900 )$(TESTS_$1)
 say_part = echo "$1: $(TESTS_$1)" | cut -c 1-100
 
 # Hundreds of processes start, and each would compile all of ours that it imports, where nothing compiled is there yet
@@ -77,7 +78,7 @@ FAILED := build/failed-tests
 test: $(STAMP) ## Run the tests
 	@mkdir -p $(dir $(FAILED)) && rm -f $(FAILED)
 	@$(BIN)/python -m compileall -q $(COMPILED)
-	@$(MAKE) --no-print-directory -j5 -O part-simulation $(SECOND:%=part-%)
+	@$(MAKE) --no-print-directory -j6 -O part-simulation $(SECOND:%=part-%)
 	@test ! -e $(FAILED) || { echo "failed: $$(sort $(FAILED) | paste -sd ' ')" >&2; exit 1; }
 
 test-%: $(STAMP)

@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import socket
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -106,9 +107,17 @@ def test_a_paused_process_goes_on_when_its_time_is_over(chaos: Chaos, make_victi
     assert not victim.is_stopped
 
 
+@pytest.fixture
+def sighup_heeded() -> Iterator[None]:
+    """Tests that are run under ``nohup`` hand down that SIGHUP is ignored."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda each: each.name)
 def test_a_signal_in_the_middle_of_a_pause_ends_it_with_130_and_the_process_goes_on(
-    number: signal.Signals, chaos: Chaos, make_victim: MakeVictim
+    number: signal.Signals, chaos: Chaos, make_victim: MakeVictim, sighup_heeded: None
 ) -> None:
     victim = make_victim()
     scenario = {

@@ -16,7 +16,6 @@ from contextvars import copy_context
 from random import Random
 
 from ostinato.clock import Clock
-from ostinato.control.submit import KEY_LIFETIME_US
 from ostinato.errors import OstinatoError
 from ostinato.simulation.database_clock import DatabaseClock
 from ostinato.simulation.database_faults import DatabaseFaults
@@ -53,12 +52,12 @@ class DatabaseServer(DatabaseFaults):
         partition_count: int = 64,
         has_session_locks: bool = True,
         clock: Clock | None = None,
-        key_lifetime_us: int = KEY_LIFETIME_US,
+        key_lifetime_us: int | None = None,
     ) -> None:
         """Made outside of every process: what the server does goes on while they stand still.
 
         `has_session_locks` false: a proxy pools transactions. `clock`: the database's; None: its own.
-        `key_lifetime_us`: idempotency keys live so long, whatever was asked for.
+        `key_lifetime_us`: idempotency keys live so long, whatever was asked for; None: as long as that.
         """
         super().__init__()
         self.loop = loop

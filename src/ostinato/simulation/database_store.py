@@ -198,9 +198,10 @@ class SimulatedStore:
 
     def _short_lived(self, submission: Submission) -> Submission:
         """No run lasts a day: a key ends as early as the run says."""
-        if not submission.key:
+        lifetime_us = self.server.key_lifetime_us
+        if lifetime_us is None or not submission.key:
             return submission
-        ends_us = submission.instance.created_us + self.server.key_lifetime_us
+        ends_us = submission.instance.created_us + lifetime_us
         return msgspec.structs.replace(submission, key_expires_us=ends_us)
 
     # ── read by owners ───────────────────────────────────────────────────────────────────────────────

@@ -1,7 +1,7 @@
 -- The earliest instance of each task that waits for others to end, where nothing that has started is left, nor anything
 -- that is older than it.
 -- Index: instance_held; instance_live, which alone gives the order asked for, and in which whoever stands in the way
--- is nearly always the oldest.
+-- is nearly always the oldest. It is read by itself, so that no estimate of how many there are has another one sorted.
 SELECT first.id FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS wanted(namespace, task, place)
 CROSS JOIN LATERAL (
   SELECT id, created_us FROM instance
@@ -9,10 +9,13 @@ CROSS JOIN LATERAL (
   ORDER BY coalesce(fire_us, created_us), created_us, id LIMIT 1
 ) AS first
 WHERE (
-  SELECT other.id FROM instance AS other
-  WHERE other.finished_us IS NULL AND other.namespace = wanted.namespace AND other.task = wanted.task
-    AND other.hold IS DISTINCT FROM 'overlap'
+  SELECT other.id FROM (
+    SELECT id, created_us, attempt, hold FROM instance
+    WHERE finished_us IS NULL AND namespace = wanted.namespace AND task = wanted.task
+    ORDER BY created_us OFFSET 0
+  ) AS other
+  WHERE other.hold IS DISTINCT FROM 'overlap'
     AND (other.attempt > 0 OR (other.created_us, other.id) < (first.created_us, first.id))
-  ORDER BY other.created_us LIMIT 1
+  LIMIT 1
 ) IS NULL
 ORDER BY wanted.place
