@@ -21,6 +21,9 @@ from support.witness_app import BACKOFF_SECONDS
 #: From the kill to the first line of the next attempt where no lease has to end for it.
 AT_ONCE_S = WORKER_LEASE_S / 2
 
+#: Of workers whose node is started again meanwhile.
+PATIENT_LEASE_S = 20.0
+
 #: Where time is short a slot and the loop process are frozen together, and only for longer than a lease.
 FROZEN_ROLES = [("slot",), ("loop",)] if FULL else [("slot", "loop")]
 FROZEN_S = {"shorter": SHORTER_S, "longer": LONGER_S} if FULL else {"longer": LONGER_S}
@@ -48,6 +51,24 @@ def matrix(
 def round(matrix: Matrix) -> Round:
     """The load of one round, running."""
     return matrix.begin()
+
+
+@pytest.fixture(scope="module")
+def patient_matrix(
+    tmp_path_factory: pytest.TempPathFactory, _leaves_nothing_behind: None
+) -> Iterator[Matrix]:
+    """Workers whose leases last while a node starts on any machine."""
+    matrix = Matrix(tmp_path_factory.mktemp("patient"), worker_lease_s=PATIENT_LEASE_S)
+    yield matrix
+    matrix.close()
+
+
+@pytest.fixture(params=range(ROUNDS), ids="round{}".format)
+def patient_round(patient_matrix: Matrix) -> Iterator[Round]:
+    """The load of one round, running; nothing of it runs on beside the next test."""
+    yield patient_matrix.begin()
+    if not FULL:
+        patient_matrix.close()
 
 
 # ── killed ────────────────────────────────────────────────────────────────────────────────────────────
@@ -117,17 +138,17 @@ def test_attempts_of_a_killed_loop_process_are_retried_at_once(matrix: Matrix, r
 
 
 def test_attempts_are_adopted_by_a_node_that_was_killed_and_started_again(
-    matrix: Matrix, round: Round
+    patient_matrix: Matrix, patient_round: Round
 ) -> None:
-    matrix.stage.services.kill("scheduler")
-    matrix.stage.services.start_scheduler()
+    patient_matrix.stage.services.kill("scheduler")
+    patient_matrix.stage.services.start_scheduler()
     started_ns = boot_ns()
     # In full, for longer than attempts would last that nobody has adopted.
-    round.go_on(I9_S if FULL else 1)
-    trails = round.witness.trails(round.gated)
+    patient_round.go_on(I9_S - WORKER_LEASE_S + PATIENT_LEASE_S if FULL else 1)
+    trails = patient_round.witness.trails(patient_round.gated)
     assert all(each[0].last_ns > started_ns for each in trails.values())
-    round.expect_attempts([])
-    matrix.finish(round)
+    patient_round.expect_attempts([])
+    patient_matrix.finish(patient_round)
 
 
 def test_attempts_of_a_worker_that_dies_with_the_node_are_retried_within_the_bound_of_i9(

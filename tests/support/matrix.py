@@ -36,8 +36,15 @@ SLOTS = LOAD.slots
 class Matrix:
     """Gives a stage under load to each round; after a round that failed it is built anew."""
 
-    def __init__(self, folder: Path, *, database: TestDatabase | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        database: TestDatabase | None = None,
+        worker_lease_s: float = WORKER_LEASE_S,
+    ) -> None:
         """`database` is one on a server; else each stage has a SQLite file."""
+        self._worker_lease_s = worker_lease_s
         self._folder = folder
         self._database = database
         self._stage_count = 0
@@ -60,7 +67,13 @@ class Matrix:
             if self._database is not None:
                 self._database.clean()
                 url = self._database.url
-            self._stage = Stage(folder, slots=SLOTS, measures=self.measures, database=url)
+            self._stage = Stage(
+                folder,
+                slots=SLOTS,
+                measures=self.measures,
+                database=url,
+                worker_lease=f"{self._worker_lease_s:g}s",
+            )
             self._stage.open(*WORKERS)
             self._probe()
         self._is_clean = False
@@ -77,6 +90,7 @@ class Matrix:
         if self._stage is not None:
             self._stage.close()
             self._stage = None
+            self._is_clean = False
 
     def _probe(self) -> None:
         """A task on every slot of both workers at once, which also has every slot process started."""

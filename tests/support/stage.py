@@ -67,7 +67,13 @@ class Stage:
     """The processes, started in `folder`; workers have `slots` each."""
 
     def __init__(
-        self, folder: Path, *, slots: int, measures: Measures | None = None, database: str = ""
+        self,
+        folder: Path,
+        *,
+        slots: int,
+        measures: Measures | None = None,
+        database: str = "",
+        worker_lease: str = "6s",
     ) -> None:
         """`database` is the URL of an empty one on a server; else there is a SQLite file."""
         self.measures = measures if measures is not None else Measures()
@@ -78,7 +84,7 @@ class Stage:
             "from support.witness_app import app",
             preamble="",
             database=database,
-            environment={"WITNESS_FOLDER": str(self.traces)},
+            environment={"WITNESS_FOLDER": str(self.traces), "OSTINATO_WORKER_LEASE": worker_lease},
         )
         self.app = App("stage", self.services.database)
         self._slots = slots
