@@ -92,6 +92,11 @@ class DatabaseServer(DatabaseFaults):
             wire = self._wires[name] = Wire(self, name)
         return wire
 
+    def tell_of_breaks(self) -> None:
+        """Whoever still waits for an answer over a broken connection hears of it within a second."""
+        for wire in self._wires.values():
+            wire.tell_of_breaks()
+
     def announce(self, teller: SimulatedStore) -> None:
         """Tell every other process that listens that there is something to find; each hint may be lost."""
         if not self.is_accepting or self.is_stalled or teller.wire.is_cut:

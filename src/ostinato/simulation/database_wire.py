@@ -38,6 +38,8 @@ class Wire:
         self.breaks_commits_only = False
         self._held_there: list[Request] = []
         self._held_back: list[tuple[Request, Answer]] = []
+        #: Their connection is broken, and the client has not been told.
+        self._unnoticed: list[Request] = []
 
     @property
     def is_cut(self) -> bool:
@@ -126,7 +128,16 @@ class Wire:
         if self._rng.random() < 0.5:
             noticed_us = self._rng.randrange(_NOTICED_US)
             self._server.later(noticed_us, request.deliver, lost("the connection was reset"))
+        else:
+            self._unnoticed = [each for each in self._unnoticed if not each.answer.done()]
+            self._unnoticed.append(request)
         request.watch_deadline()
+
+    def tell_of_breaks(self) -> None:
+        """Nothing is in the way any more: that the server has closed a connection, sent again, arrives."""
+        unnoticed, self._unnoticed = self._unnoticed, []
+        for request in unnoticed:
+            self._server.later(_NOTICED_US, request.deliver, lost("the connection was reset"))
 
     def _draw(self, bounds_us: tuple[int, int]) -> int:
         low_us, high_us = bounds_us

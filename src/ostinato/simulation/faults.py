@@ -48,6 +48,7 @@ class FaultDriver:
         for name, plan in list(self._under_way.values()):
             self._mend(name, plan)
         cluster = self._cluster
+        cluster.server.tell_of_breaks()
         until_us = cluster.loop.true_us + _STARTED_US_MAX
         while cluster.loop.true_us < until_us:
             if all(host.is_running and host.node is not None for host in cluster.nodes):
