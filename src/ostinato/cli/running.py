@@ -26,8 +26,8 @@ from ostinato.store.batches import TriggerRow
 #: Longest wait for the owner to put new triggers in force before they are shown.
 _IN_FORCE_US_MAX = 3 * SECOND
 _POLL_US = 20 * MILLISECOND
-#: Objects between two looks for garbage in cycles. Rows and messages come by the thousand, live for one batch and
-#: end by their reference counts; at Python's 700 looking for cycles among them takes a quarter of all time.
+#: Objects between two looks for garbage in cycles. Rows and messages come by the thousand, live for one batch
+#: and end by their reference counts: at Python's 700, looking for cycles among them takes a quarter of the time.
 _COLLECTED_COUNT = 10_000
 
 
