@@ -27,7 +27,7 @@ from ostinato.store.batches import TriggerRow
 _IN_FORCE_US_MAX = 3 * SECOND
 _POLL_US = 20 * MILLISECOND
 #: Objects between two looks for garbage in cycles. Rows and messages come by the thousand, live for one batch
-#: and end by their reference counts: at Python's 700, looking for cycles among them takes a quarter of the time.
+#: and end by their reference counts: at Python's 700, a quarter of the time goes into looking for cycles.
 _COLLECTED_COUNT = 10_000
 
 
