@@ -143,7 +143,7 @@ class MetricsHook:
         self._ownership_metrics(registry)
         self._states: set[str] = set()
         #: Several of these a task, whereas looking up a labelled series costs as much as counting in it.
-        self._attempt_series: dict[tuple[str, str, str, str], Counter] = {}
+        self._attempt_series: dict[tuple[str, ...], Counter] = {}
         self._ended_series: dict[str, Counter] = {}
 
     def _ownership_metrics(self, registry: CollectorRegistry) -> None:
