@@ -36,7 +36,9 @@ class Definitions:
     async def load(self, instances: Iterable[Instance]) -> None:
         """Have the tasks and pinned versions of `instances` at hand, all of them until the next await."""
         self._bound()
-        wanted = {(instance.ref, instance.task_version): None for instance in instances}
+        # A long list is mostly of few tasks: names are cheaper to compare than references to make.
+        named = dict.fromkeys((row.namespace, row.task, row.task_version) for row in instances)
+        wanted = {(TaskRef(namespace, task), version): None for namespace, task, version in named}
         refs = {ref: None for ref, _ in wanted}
         await self.load_tasks(refs)
         absent: set[tuple[TaskRef, int]] = set()
