@@ -1,8 +1,8 @@
 """A histogram without labels whose observations cost next to nothing.
 
-The library's takes two locks and walks its buckets for each observation, twice for every task, which is a tenth
-of what a scheduler spends on one. This one belongs to one event loop, so it needs no lock: a scrape from another
-thread reads whole numbers.
+The library's takes two locks and walks its buckets for each observation, twice for every task, which is a
+tenth of what a scheduler spends on one. This one belongs to one event loop, so it needs no lock: a scrape
+from another thread reads whole numbers.
 """
 
 from __future__ import annotations
