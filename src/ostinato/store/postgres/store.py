@@ -75,6 +75,7 @@ class PostgresStore(ServerStore):
         self._dialect = PostgresDialect(url)
         super().__init__(url, self._dialect, clock=clock, deadline_us=deadline_us, rng=rng)
         self._name = f"{rng.getrandbits(64):016x}"
+        self._queue_shape = work.QueueShape()
         self.listener = Listener(self._dialect, self._changes, name=self._name, clock=clock, rng=rng)
         self._announcing: asyncio.Task[None] | None = None
         self._has_news = False
@@ -242,7 +243,13 @@ class PostgresStore(ServerStore):
         return await self._hot(
             "finding work",
             lambda driver: work.find_work(
-                driver, partitions, now_us=now_us, limit=limit, held=held, floors=self.floors
+                driver,
+                partitions,
+                now_us=now_us,
+                limit=limit,
+                held=held,
+                floors=self.floors,
+                shape=self._queue_shape,
             ),
         )
 
