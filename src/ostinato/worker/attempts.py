@@ -1,7 +1,8 @@
 """The attempts that a worker has: accepted, running, stopped at their limits, ended.
 
 This is the part of the supervisor that decides; it waits for nothing. Assignments come in, executors report
-through it (it is their ``EventSink``), and what the node must hear goes to the outbox.
+through it (it is their ``EventSink``), and what the node must hear goes to the outbox. No executor has more
+attempts of the ``process`` pool than that has slots; what comes beyond waits here, see ``ahead.py``.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 
 from ostinato.clock import Clock
-from ostinato.core.definition import TaskRef, pool_of
+from ostinato.core.definition import Pool, TaskRef, pool_of
 from ostinato.core.model import Outcome, OutputChunk
 from ostinato.wire.messages import Assignment, Assignments, Cancel, Progress, RunningReport, TaskSpec
+from ostinato.worker.ahead import WAIT_US_MAX, QueueAhead
 from ostinato.worker.attempt import RunningAttempt, kind_of, outcome_of, refusal
 from ostinato.worker.credits import Credits
 from ostinato.worker.deadlines import Deadline, DeadlineHeap, DeadlineKind
@@ -55,6 +57,9 @@ class Attempts:
         #: Running attempts that depend on a lease, by partition.
         self._strict: dict[int, dict[str, RunningAttempt]] = {}
         self._deadlines = DeadlineHeap(self._running.__contains__)
+        #: Of the pool whose slots are few and whose attempts are short: the other one's share a process.
+        self._queues: dict[Pool, QueueAhead] = {"process": QueueAhead(credits.capacity("process"))}
+        self._is_start_due = False
         self._refusal_reason = ""
         #: Set while nothing runs.
         self.is_idle = asyncio.Event()
@@ -80,9 +85,11 @@ class Attempts:
         known.update(((spec.ref, spec.version), spec) for spec in specs)
 
     def refuse_new(self, reason: str) -> None:
-        """Refuse every assignment from now on, unstarted."""
+        """Refuse every assignment from now on, unstarted, and hand back those that wait for a slot."""
         self._refusal_reason = reason
         self._credits.stop_granting()
+        for queue in self._queues.values():
+            self._hand_back(queue.waiting, reason)
 
     def assign(self, stream: int, message: Assignments) -> None:
         """Start or refuse attempts; a repeated assignment changes nothing."""
@@ -107,17 +114,21 @@ class Attempts:
                 stream, assignment.partition, heartbeat_sequence=message.heartbeat_sequence
             ):
                 extended.add(assignment.partition)
-            start = self._take(assignment, spec, wall_us=wall_us)
-            starts.setdefault(kind_of(spec.executor), []).append(start)
+            attempt = self._take(assignment, spec, wall_us=wall_us)
+            queue = self._queues.get(attempt.pool)
+            if queue is None or queue.enter(attempt, now_us=boot_us):
+                starts.setdefault(attempt.executor.kind, []).append(attempt.start)
+            else:
+                self._on_deadline(boot_us + WAIT_US_MAX)
         if refused:
             self._outbox.add_outcomes(refused)
-        if starts:
+        if self._running:
             self.is_idle.clear()
             self.lease_extended(extended)
         for kind, items in starts.items():
             self._executors[kind].start(items)
 
-    def _take(self, assignment: Assignment, spec: TaskSpec, *, wall_us: int) -> AttemptStart:
+    def _take(self, assignment: Assignment, spec: TaskSpec, *, wall_us: int) -> RunningAttempt:
         """Enter an accepted assignment in the tables."""
         deadline_us = None if spec.timeout_us is None else wall_us + spec.timeout_us
         start = AttemptStart(assignment, spec, deadline_us)
@@ -134,7 +145,7 @@ class Attempts:
             stop_us = self._lease.stop_us(partition, spec.grace_us)
             if stop_us is not None:
                 self._on_deadline(stop_us)
-        return start
+        return attempt
 
     def _reason_to_refuse(
         self, stream: int, assignment: Assignment, spec: TaskSpec | None, *, stale: bool
@@ -179,7 +190,7 @@ class Attempts:
         for deadline in self._deadlines.pop_due(now_us):
             self._on_due(deadline, now_us)
         lease_us = self._stop_unleased(now_us)
-        times = [self._deadlines.next_us, lease_us]
+        times = [self._deadlines.next_us, lease_us, self._hand_back_overdue(now_us)]
         return min((at_us for at_us in times if at_us is not None), default=None)
 
     def stop_all(self, reason: StopReason, *, grace_us_max: int) -> None:
@@ -238,7 +249,53 @@ class Attempts:
         if attempt.stop_reason is None:
             # The first reason stays: it is why the attempt ends, whatever follows only hastens it.
             attempt.stop_reason, attempt.stopped_us = reason, self._clock.wall_us()
-        attempt.executor.stop(attempt.assignment.attempt_id, reason=reason, grace_us=grace_us)
+        if self._waits(attempt):
+            # Its reason says what that means: a cancelled one is not handed back.
+            self._hand_back([attempt], "")
+        else:
+            attempt.executor.stop(attempt.assignment.attempt_id, reason=reason, grace_us=grace_us)
+
+    # ── attempts that wait for a slot ─────────────────────────────────────────────────────────────────
+
+    def _waits(self, attempt: RunningAttempt) -> bool:
+        queue = self._queues.get(attempt.pool)
+        return queue is not None and queue.holds(attempt.assignment.attempt_id)
+
+    def _hand_back_overdue(self, now_us: int) -> int | None:
+        """Hand back what has waited too long; returns when to look again."""
+        for queue in self._queues.values():
+            self._hand_back(queue.overdue(now_us), "its slot was not free in time")
+        self._follow_queues()
+        times = (queue.look_us() for queue in self._queues.values())
+        return min((at_us for at_us in times if at_us is not None), default=None)
+
+    def _hand_back(self, attempts: Iterable[RunningAttempt], reason: str) -> None:
+        now_us = self._clock.wall_us()
+        ended = [
+            AttemptFinished(
+                attempt_id=attempt.assignment.attempt_id, started_us=None, finished_us=now_us, refused=reason
+            )
+            for attempt in attempts
+        ]
+        if ended:
+            self.finished(ended)
+
+    def _start_waiting(self) -> None:
+        self._is_start_due = False
+        starts: dict[str, list[AttemptStart]] = {}
+        for queue in self._queues.values():
+            for attempt in queue.take():
+                starts.setdefault(attempt.executor.kind, []).append(attempt.start)
+        for kind, items in starts.items():
+            self._executors[kind].start(items)
+
+    def _follow_queues(self) -> None:
+        """Promise as much as may wait now."""
+        for pool, queue in self._queues.items():
+            self._credits.set_ahead(pool, queue.count_max)
+            look_us = queue.look_us()
+            if look_us is not None:
+                self._on_deadline(look_us)
 
     # ── EventSink ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -262,16 +319,28 @@ class Attempts:
     def finished(self, events: Sequence[AttemptFinished]) -> None:
         """Give the slots back and report the outcomes."""
         outcomes: list[Outcome] = []
+        free: dict[Pool, int] = {}
+        now_us = self._clock.boot_us()
         for finished in events:
             attempt = self._running.pop(finished.attempt_id, None)
             if attempt is not None:
-                self._credits.give_back(attempt.pool)
+                free[attempt.pool] = free.get(attempt.pool, 0) + 1
                 self._leave_lease(attempt, finished)
                 outcomes.append(outcome_of(attempt, finished))
+                if attempt.pool in self._queues:
+                    self._queues[attempt.pool].leave(finished, now_us=now_us)
         if outcomes:
             self._outbox.add_outcomes(outcomes)
+        for pool, count in free.items():
+            self._credits.give_back(pool, count=count)
         if not self._running:
             self.is_idle.set()
+        if free.keys() & self._queues.keys():
+            self._follow_queues()
+            if any(self._queues.values()) and not self._is_start_due:
+                self._is_start_due = True
+                # Not from within the executor, which is in the middle of telling an end.
+                asyncio.get_running_loop().call_soon(self._start_waiting)
 
     def _leave_lease(self, attempt: RunningAttempt, finished: AttemptFinished) -> None:
         """An attempt that died after its lease's stop time died of it: the guardian may have been first."""
