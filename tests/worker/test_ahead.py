@@ -195,12 +195,12 @@ async def two_running_and_one_waiting(made: Cluster) -> None:
 def test_one_that_waits_is_cancelled_at_once_without_having_run() -> None:
     async def story(made: Cluster, tasks: Tasks) -> None:
         await two_running_and_one_waiting(made)
-        ran, began_us = tasks.running_max, made.clock.boot_us()
+        ran, asked_us = tasks.running_max, made.clock.wall_us()
         await made.node.send(Cancel("instance-of-q1", "q1", "by ada"))
         outcome = await made.node.outcome_of("q1")
         assert outcome.failure is not None
         assert (outcome.failure.code, outcome.started_us) == ("CANCELLED", None)
-        assert (tasks.running, tasks.running_max, made.clock.boot_us()) == (0, ran, began_us)
+        assert (tasks.running, tasks.running_max, outcome.finished_us) == (0, ran, asked_us)
 
     play(story)
 
@@ -208,10 +208,10 @@ def test_one_that_waits_is_cancelled_at_once_without_having_run() -> None:
 def test_a_drain_hands_back_at_once_what_waits_and_lets_go_on_what_runs() -> None:
     async def story(made: Cluster, _: Tasks) -> None:
         await two_running_and_one_waiting(made)
-        began_us = made.clock.boot_us()
+        asked_us = made.clock.wall_us()
         made.worker.drain("by ada")
         outcome = await made.node.outcome_of("q1")
-        assert (outcome.unstarted_reason, made.clock.boot_us()) == ("by ada", began_us)
+        assert (outcome.unstarted_reason, outcome.finished_us) == ("by ada", asked_us)
         assert made.worker.running_count == 2
 
     play(story)
