@@ -227,7 +227,9 @@ def test_i1_one_that_waits_when_its_lease_ends_is_handed_back_without_having_run
         await frozen.clock.sleep_until_us(frozen.clock.boot_us() + WORKER_LEASE_US - MARGIN_US - SECOND // 2)
         attempts.assign(
             STREAM,
-            Assignments(0, [assignment("forever", "f1"), assignment("quick", "q1"), assignment("quick", "q2")]),
+            Assignments(
+                0, [assignment("forever", "f1"), assignment("quick", "q1"), assignment("quick", "q2")]
+            ),
         )
         attempts.stop_overdue()
         assert len(attempts) == 3

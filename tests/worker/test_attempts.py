@@ -30,9 +30,7 @@ MARGIN_US = GRACE_US + SECOND
 class Frozen:
     """Attempts of a supervisor that looks at no limit, as if it were frozen, over an inline executor."""
 
-    def __init__(
-        self, functions: dict[str, Callable[..., object]], credits: Credits | None = None
-    ) -> None:
+    def __init__(self, functions: dict[str, Callable[..., object]], credits: Credits | None = None) -> None:
         self.clock = VirtualClock()
         self.lease = LeaseGuard()
         self.outbox = Outbox()

@@ -14,8 +14,8 @@ given it back, or when the stream has ended: nothing that was on its way there c
 all streams, (slots promised and not taken) + (slots taken) never exceeds the capacity, whatever nodes say and
 in whatever order their streams bring it. All counts of a stream but the wanted one only rise.
 
-Places in a queue ahead of the slots count as slots here, and their number may change. It falls as promises are
-used up, given back, or end with their stream: what was promised before stays promised.
+Places in a queue ahead of the slots count as slots here, and their number may change. It falls as promises
+are used up, given back, or end with their stream: what was promised before stays promised.
 """
 
 from __future__ import annotations

@@ -10,7 +10,6 @@ from ostinato.core.payload import RESULT_BYTES_MAX
 from ostinato.wire.messages import Assignment, RunningReport, TaskSpec
 from ostinato.worker.executors.protocol import AttemptFinished, AttemptStart, Executor, StopReason
 
-
 #: Why an attempt is handed back that was stopped before any of it ran.
 _HANDED_BACK = {
     StopReason.DRAIN: "the worker drains",
@@ -62,8 +61,8 @@ def outcome_of(attempt: RunningAttempt, finished: AttemptFinished) -> Outcome:
     """What the scheduler is told of an ended attempt.
 
     A result counts if the attempt had it before it was stopped. Otherwise a stop decides what the end means,
-    whatever the attempt still reported. What never ran when the worker drains or its lease ends is handed back
-    unstarted, as is what was refused just before its start.
+    whatever the attempt still reported. What never ran when the worker drains or its lease ends is handed
+    back unstarted, as is what was refused just before its start.
     """
     assignment = attempt.assignment
     outcome = Outcome(

@@ -44,7 +44,7 @@ BACKOFF_US_MIN = 100 * MILLISECOND
 BACKOFF_US_MAX = 5 * SECOND
 #: A scheduler that stays away is a warning at first, and then once in this time.
 UNREACHABLE_TOLD_US = MINUTE
-#: Between two batches of a stream: a message of gRPC costs both sides as much as what some attempts have to say.
+#: Between two batches of a stream: a message of gRPC costs both sides as much as what some attempts say.
 BATCH_PAUSE_US = 2 * MILLISECOND
 #: How long an address rests whose node another stream has reached; that may change unnoticed.
 SAME_NODE_US = MINUTE
@@ -331,7 +331,6 @@ class Connection:
             await stream.send([Heartbeat(sequence, now_us, granted, wanted)])
             while not self._is_hastened and self._clock.boot_us() < next_us:
                 await self._alarm.wait(next_us)
-
 
     async def _send_loop(self, stream: WorkerStream, mail: Mail) -> None:
         while True:

@@ -116,7 +116,7 @@ class Credits:
         self._share(pool)
 
     def set_ahead(self, pool: str, count: int) -> None:
-        """From now on so many attempts may wait ahead of a pool's slots; no news if that many could before."""
+        """From now on so many attempts may wait ahead of a pool's slots; no news if they could before."""
         before = self._ledger.ahead(pool)
         if count == before:
             return

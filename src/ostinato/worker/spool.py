@@ -8,8 +8,8 @@
                unwritable: sent from memory, no new work, tried again every 2 s
 
 A group is whatever has gathered while the commit before was under way and for a moment after it, so groups
-grow with the load and a lone outcome waits for nothing. Deletions gather for a moment. One that is lost costs a repeated outcome,
-which the node acknowledges without effect (I6).
+grow with the load and a lone outcome waits for nothing. Deletions gather for a moment. One that is lost
+costs a repeated outcome, which the node acknowledges without effect (I6).
 
 Spools whose worker is gone are taken over: their outcomes become ours, durably, before their files are
 deleted. Nothing is lost whenever that breaks off, and two workers that want the same file are kept apart by
