@@ -136,14 +136,18 @@ class PostgresStore(ServerStore):
 
     async def _announce(self) -> None:
         async def notify(connection: AsyncConnection) -> None:
+            # One message, which is a transaction of its own, and waits for no disk.
             driver = await driver_connection(connection)
-            await driver.execute("SET LOCAL synchronous_commit = off")
-            await driver.execute("SELECT pg_notify($1, $2)", CHANGE_CHANNEL, self._name)
+            await driver.execute(
+                f"SET LOCAL synchronous_commit = off; SELECT pg_notify('{CHANGE_CHANNEL}', '{self._name}')"
+            )
 
         while self._has_news:
             self._has_news = False
             try:
-                await self.database.run("announcing", notify, role="people")
+                await self.database.run(
+                    "announcing", notify, reads_only=True, is_one_view=False, role="people"
+                )
             except OstinatoError:
                 # A hint that is lost; whoever waits looks by itself after a while.
                 return
@@ -216,7 +220,9 @@ class PostgresStore(ServerStore):
             return str(await (await driver_connection(connection)).fetchval(statement(name)))
 
         # A renewal waits for it, and so must not wait for commits.
-        return await self.database.run("reading the server's identity", read, reads_only=True, role="renewal")
+        return await self.database.run(
+            "reading the server's identity", read, reads_only=True, is_one_view=False, role="renewal"
+        )
 
     # ── owner ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -232,7 +238,7 @@ class PostgresStore(ServerStore):
         async def run(connection: AsyncConnection) -> Result:
             return await statements(await driver_connection(connection))
 
-        return await self.database.run(operation, run, reads_only=reads_only, role="owner")
+        return await self.database.run(operation, run, reads_only=reads_only, is_one_view=False, role="owner")
 
     async def batch_writer(self, connection: AsyncConnection) -> BatchWriter:
         return PostgresBatchWriter(connection, await driver_connection(connection))
