@@ -35,8 +35,12 @@ class Definitions:
 
     async def load(self, instances: Iterable[Instance]) -> None:
         """Have the tasks and pinned versions of `instances` at hand, all of them until the next await."""
+        await self.load_versions((instance.ref, instance.task_version) for instance in instances)
+
+    async def load_versions(self, versions: Iterable[tuple[TaskRef, int]]) -> None:
+        """Have tasks, and these versions of them, at hand, all of them until the next await."""
         self._bound()
-        wanted = {(instance.ref, instance.task_version): None for instance in instances}
+        wanted = dict.fromkeys(versions)
         refs = {ref: None for ref, _ in wanted}
         await self.load_tasks(refs)
         absent: set[tuple[TaskRef, int]] = set()
@@ -74,6 +78,8 @@ class Definitions:
                     continue
                 if row is not None:
                     self._tasks[ref] = row
+                    # What most instances pin; a version never changes.
+                    self._pinned[ref, row.version] = row.definition
                     self._gone.discard(ref)
                 elif ref not in self._tasks:
                     self._gone.add(ref)
