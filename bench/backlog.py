@@ -187,9 +187,7 @@ def shown(sides: dict[str, tuple[Beside, Beside]], series: dict[str, Series[Cost
         if what == "waiting":
             resident = _median(series["waiting large"], "resident_mb")
             size = f"{_MEMORY_BOUND_MB} at {_MEMORY_WAITING:,}"
-            memory.append(
-                ["scheduler", sizes[1], MISSING if resident is None else f"{resident:.0f}", size]
-            )
+            memory.append(["scheduler", sizes[1], MISSING if resident is None else f"{resident:.0f}", size])
     heads = ["what grows", "from", "to", "CPU µs each", "then", "ratio", "bound"]
     tables = [table(heads, rows)]
     if memory:
@@ -226,9 +224,7 @@ def main() -> None:
         subjects: dict[str, Callable[[], Cost]] = {}
         for what, pair in sides.items():
             for place, beside in zip(("small", "large"), pair, strict=True):
-                side = Side(
-                    options.database, beside, size=size, servers=servers, folder=Path(folder) / what
-                )
+                side = Side(options.database, beside, size=size, servers=servers, folder=Path(folder) / what)
                 subjects[f"{what} {place}"] = side.measure
             (Path(folder) / what).mkdir()
         why_not = dict.fromkeys(subjects, servers.why_not(options.database))

@@ -1,4 +1,4 @@
-"""What a retry decision costs: microseconds of ``core.retry.verdict.decide``, and of the whole step around it.
+"""What a retry decision costs: CPU time of ``core.retry.verdict.decide``, and of the whole step around it.
 
 Run ``python bench/decision.py [--count 20000] [--runs 5]``. Pure, on one core: no database, no clock. A
 decision takes policy, failure and counters, and says when to retry or why not, in words. The last row is the
@@ -60,11 +60,11 @@ _STEP = "the owner's step for a failed attempt"
 
 
 def microseconds(call: Callable[[], object], count: int) -> float:
-    """Of one call, over `count` of them."""
-    began = time.perf_counter()
+    """CPU time of one call, over `count` of them."""
+    began = time.process_time()
     for _ in range(count):
         call()
-    return (time.perf_counter() - began) / count * 1e6
+    return (time.process_time() - began) / count * 1e6
 
 
 def step() -> Callable[[], object]:
@@ -115,7 +115,7 @@ def main() -> None:
         [name, f"{median(each) or 0.0:.1f}", _BOUND if name in _CASES else "-"]
         for name, each in series.items()
     ]
-    print(table(["decision", "µs", "bound"], rows))
+    print(table(["decision", "CPU µs", "bound"], rows))
 
 
 if __name__ == "__main__":

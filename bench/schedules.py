@@ -1,6 +1,7 @@
-"""A hundred thousand cron tasks on one node: how late they fire, what a burst costs, how a start copes with more.
+"""A hundred thousand cron tasks on one node: how late they fire, what a burst costs, a start beside more.
 
-Run ``python bench/schedules.py [--database postgres] [--tasks 100000] [--burst 10000] [--registered 1000000]``.
+Run ``python bench/schedules.py [--tasks 100000] [--burst 10000] [--registered 1000000]``, on PostgreSQL
+unless ``--database`` says otherwise.
 
 * The rate at which the node drains a backlog of no-op instances comes first: the measure of the burst.
 * Then the tasks are applied to the running node. Each fires once in ``--period`` seconds (3,600), spread
@@ -299,8 +300,8 @@ def main() -> None:
         why_not = dict.fromkeys(subjects, servers.why_not(options.database))
         series = in_turn(subjects, runs=options.runs, why_not=why_not)
     print(
-        f"{plan.tasks:,} cron tasks, each once in {plan.period_s:,} s, {plan.burst:,} of them at one boundary;"
-        f" a start beside {plan.registered:,} ({options.database}); medians of {options.runs} runs\n"
+        f"{plan.tasks:,} cron tasks, each once in {plan.period_s:,} s, {plan.burst:,} of them at one"
+        f" boundary; a start beside {plan.registered:,} ({options.database}); medians of {options.runs}\n"
     )
     print(shown(series))
 

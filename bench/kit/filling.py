@@ -1,4 +1,4 @@
-"""Tables filled from outside: rows by the million that the database makes itself, and rows of our own in bulk.
+"""Tables filled from outside: rows by the million that the database makes, and rows of our own in bulk.
 
 What is filled is a database with the product's schema (``chaos.databases.upgrade``) that no scheduler uses
 meanwhile. Instances belong to tasks whose rows are there: from these they have version and partition.
@@ -30,7 +30,7 @@ Kind: TypeAlias = Literal["due", "future", "finished"]
 
 
 class Rows(NamedTuple):
-    """Instances to be made, numbered from `first`, of the tasks `prefix` and a number below `tasks` in turn."""
+    """Instances to be made, numbered from `first`, of the tasks `prefix` and a number below `tasks`."""
 
     #: Begins their ids.
     name: str
@@ -164,8 +164,8 @@ def _series(kind: str, rows: Rows, *, start: int, stop: int, now_us: int) -> str
     payload = "'\\x7b7d'" if kind == "postgres" else "'{}'"
     task = _numbered(kind, rows.prefix, f"({number} % {rows.tasks})", digits=7)
     return (
-        f"INSERT INTO instance (id, namespace, task, task_version, {quote}partition{quote}, priority, payload,"
-        " state, due_us, created_us, attempt, attempt_id, assigned_us, started_us, finished_us)"
+        f"INSERT INTO instance (id, namespace, task, task_version, {quote}partition{quote}, priority,"
+        " payload, state, due_us, created_us, attempt, attempt_id, assigned_us, started_us, finished_us)"
         f" SELECT {_numbered(kind, rows.name, number, digits=12)}, task.namespace, task.name, task.version,"
         f" task.{quote}partition{quote}, 5, {payload}, {values}"
         f" FROM {source} JOIN task ON task.namespace = 'default' AND task.name = {task}"
@@ -176,7 +176,9 @@ def _numbered(kind: str, prefix: str, number: str, *, digits: int) -> str:
     """SQL of a name that ends in a number with leading zeros."""
     if kind == "sqlite":
         return f"printf('{prefix}%0{digits}d', {number})"
-    text = f"lpad(({number})::text, {digits}, '0')" if kind == "postgres" else f"lpad({number}, {digits}, '0')"
+    text = (
+        f"lpad(({number})::text, {digits}, '0')" if kind == "postgres" else f"lpad({number}, {digits}, '0')"
+    )
     return f"concat('{prefix}', {text})"
 
 

@@ -13,14 +13,13 @@ from itertools import islice
 
 import msgspec
 
+from kit.filling import Target
 from ostinato.clock import SystemClock
 from ostinato.core.definition import TaskDefinition, encode_definition
 from ostinato.core.ids import partition_of
 from ostinato.core.partition.effects import Effects
 from ostinato.core.partition.switch import switch_version
 from ostinato.store.from_url import open_store_from_url
-
-from kit.filling import Target
 
 _CHUNK_COUNT = 5_000
 _TASK = (
@@ -74,7 +73,9 @@ def insert_in_force(target: Target, definitions: Iterable[TaskDefinition]) -> No
             switch_version(
                 definition,
                 version=1,
-                partition=partition_of(definition.namespace, definition.name, partition_count=partition_count),
+                partition=partition_of(
+                    definition.namespace, definition.name, partition_count=partition_count
+                ),
                 in_force=[],
                 edited_us=now_us,
                 into=effects,
@@ -99,7 +100,12 @@ def insert_in_force(target: Target, definitions: Iterable[TaskDefinition]) -> No
             rows=[
                 (
                     *(trigger.id, trigger.namespace, trigger.task, trigger.partition, trigger.task_version),
-                    *(msgspec.json.encode(trigger.spec), trigger.created_us, trigger.next_us, trigger.last_us),
+                    *(
+                        msgspec.json.encode(trigger.spec),
+                        trigger.created_us,
+                        trigger.next_us,
+                        trigger.last_us,
+                    ),
                 )
                 for row in switches
                 for trigger in row.triggers

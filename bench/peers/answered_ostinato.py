@@ -1,6 +1,6 @@
 """Ostinato over a database that is there, with workers that run nothing (``apps/answering.py``).
 
-So what is measured is the scheduler: its CPU time, its memory, and how fast it is without anybody to wait for.
+So what is measured is the scheduler: its CPU time, its memory, and its pace where it waits for nobody.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Workers that run nothing: each is a stream that takes what it is assigned and says at once that it succeeded.
+"""Workers that run nothing: each is a stream that says of what it is assigned at once that it succeeded.
 
 ``python answering.py SCHEDULER WORKERS SLOTS``: so many streams with so many slots each, all in this process,
 until SIGTERM. They say that they run shell commands, so any task with a command comes to them. What the
