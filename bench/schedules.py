@@ -93,7 +93,9 @@ class Starting(NamedTuple):
     resident_mb: float
 
 
-_HEADS = {
+#: Parts of a run, as ``--only`` names them.
+_PARTS: dict[str, type[Scheduling | Starting]] = {"scheduling": Scheduling, "starting": Starting}
+_HEADS: dict[type[Scheduling | Starting], tuple[str, ...]] = {
     Scheduling: (
         "tasks applied a second",
         "tasks put in force a second",
@@ -257,7 +259,8 @@ def starting(plan: Plan, *, kind: str, servers: Servers) -> Starting:
 def shown(series: dict[str, Series[Scheduling | Starting]]) -> str:
     """The table of medians."""
     rows: list[list[str]] = []
-    for kind, each in zip(_HEADS, series.values(), strict=False):
+    for name, each in series.items():
+        kind = _PARTS[name]
         columns = list(zip(*each.values, strict=True)) or [()] * len(_HEADS[kind])
         for head, values in zip(_HEADS[kind], columns, strict=True):
             value = _figure(statistics.median(values)) if values else MISSING
@@ -275,6 +278,7 @@ def main() -> None:
     )
     parser.add_argument("--database", choices=tuple(OSTINATO), default="postgres")
     parser.add_argument("--tasks", type=int, default=100_000, help="with cron, those of the burst among them")
+    parser.add_argument("--only", default=",".join(_PARTS), help="these parts alone")
     parser.add_argument("--period", type=int, choices=(60, 3600, _DAY_S), default=3600)
     parser.add_argument("--seconds", type=float, default=60, help="in which fires are measured")
     parser.add_argument("--burst", type=int, default=10_000)
@@ -292,11 +296,15 @@ def main() -> None:
         options.registered,
         options.limit,
     )
+    only = options.only.split(",")
+    if unknown := set(only) - set(_PARTS):
+        parser.error(f"unknown: {', '.join(sorted(unknown))}")
     with Servers() as servers:
-        subjects: dict[str, Callable[[], Scheduling | Starting]] = {
+        measured: dict[str, Callable[[], Scheduling | Starting]] = {
             "scheduling": partial(scheduling, plan, kind=options.database, servers=servers),
             "starting": partial(starting, plan, kind=options.database, servers=servers),
         }
+        subjects = {name: measured[name] for name in only}
         why_not = dict.fromkeys(subjects, servers.why_not(options.database))
         series = in_turn(subjects, runs=options.runs, why_not=why_not)
     print(
