@@ -53,7 +53,8 @@ KILLS := $(filter-out $(SOAKS),$(wildcard tests/processes/test_*.py))
 
 TESTS_commands     := $(wildcard tests/cli/test_[a-d]*.py) tests/sdk
 TESTS_surfaces     := $(filter-out $(TESTS_commands),$(wildcard tests/cli/test_*.py)) tests/api tests/surfaces
-TESTS_stores       := tests/contract tests/store
+TESTS_contract     := tests/contract
+TESTS_stores       := tests/store
 TESTS_soaks        := $(SOAKS) tests/scheduler tests/chaos
 TESTS_worker       := tests/worker
 TESTS_kills        := $(filter $(wildcard tests/processes/test_[a-k]*.py),$(KILLS))
@@ -62,7 +63,7 @@ TESTS_simulation   := $(wildcard tests/simulation)
 # The house rules belong to the checks.
 TESTS_rest         := $(filter-out tests/cli tests/sdk tests/api tests/surfaces tests/contract tests/store tests/scheduler \
   tests/chaos tests/worker tests/processes tests/simulation tests/house tests/__pycache__,$(patsubst %/,%,$(wildcard tests/*/)))
-FIRST  := commands surfaces stores soaks rest
+FIRST  := commands surfaces contract stores soaks rest
 SECOND := worker kills losses
 
 # Whatever is left of two processors may be so little that a test of the simulator takes minutes.
@@ -78,7 +79,7 @@ FAILED := build/failed-tests
 test: $(STAMP) ## Run the tests
 	@mkdir -p $(dir $(FAILED)) && rm -f $(FAILED)
 	@$(BIN)/python -m compileall -q $(COMPILED)
-	@$(MAKE) --no-print-directory -j6 -O part-simulation $(SECOND:%=part-%)
+	@$(MAKE) --no-print-directory -j7 -O part-simulation $(SECOND:%=part-%)
 	@test ! -e $(FAILED) || { echo "failed: $$(sort $(FAILED) | paste -sd ' ')" >&2; exit 1; }
 
 test-%: $(STAMP)

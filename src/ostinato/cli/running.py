@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import sys
 from collections.abc import Coroutine
@@ -25,6 +26,9 @@ from ostinato.store.batches import TriggerRow
 #: Longest wait for the owner to put new triggers in force before they are shown.
 _IN_FORCE_US_MAX = 3 * SECOND
 _POLL_US = 20 * MILLISECOND
+#: Objects between two looks for garbage in cycles. Rows and messages come by the thousand, live for one batch
+#: and end by their reference counts: at Python's 700, a quarter of the time goes into looking for cycles.
+_COLLECTED_COUNT = 10_000
 
 
 def run_until_signal(
@@ -35,6 +39,7 @@ def run_until_signal(
     if form == "auto":
         form = "text" if sys.stderr.isatty() else "json"
     configure_logging(level=settings.log_level, form=form, service_name=service_name)
+    gc.set_threshold(_COLLECTED_COUNT)
     with naming_sources(settings), asyncio.Runner(loop_factory=_loop_factory()) as runner:
         ended_by = runner.run(work)
     if ended_by is signal.SIGINT:

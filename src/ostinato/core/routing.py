@@ -9,6 +9,7 @@ the wait can be shown.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from heapq import heapify, heappop, heapreplace
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -48,47 +49,100 @@ class Placed(msgspec.Struct, frozen=True):
     worker: WorkerView
 
 
+class Route:
+    """The workers that can run a task, in one round: whoever of them is free and best is next."""
+
+    def __init__(self, workers: list[WorkerView], pool: str, *, strategy: Strategy) -> None:
+        self._workers = workers
+        self.pool = pool
+        self._strategy = strategy
+        #: Ranks as they were when entered, with the worker's place in `_workers`. Within a round a rank only
+        #: gets worse, so that the first entry that is still true is the best. None: nobody has asked yet.
+        self._ranked: list[tuple[float, int, int]] | None = None
+
+    @property
+    def free_count(self) -> int:
+        """Slots that are free on these workers."""
+        pool = self.pool
+        return sum(worker.free.get(pool, 0) for worker in self._workers)
+
+    @property
+    def workers(self) -> Sequence[WorkerView]:
+        """Whoever can run it, free or not."""
+        return self._workers
+
+    def best(self, *, avoid_worker_id: str = "") -> WorkerView | None:
+        """The worker to take, None where no slot is free; `avoid_worker_id` only where no other is free."""
+        workers = self._workers
+        if len(workers) == 1:
+            return workers[0] if workers[0].free.get(self.pool, 0) > 0 else None
+        if avoid_worker_id:
+            others = [worker for worker in workers if worker.worker_id != avoid_worker_id]
+            return self._first_of(others) or self._first_of(workers)
+        return self._first_ranked()
+
+    def _first_of(self, workers: Sequence[WorkerView]) -> WorkerView | None:
+        free = [worker for worker in workers if worker.free.get(self.pool, 0) > 0]
+        return min(free, key=self._rank, default=None)
+
+    def _first_ranked(self) -> WorkerView | None:
+        workers, ranked = self._workers, self._ranked
+        if ranked is None:
+            ranked = [(*self._rank(worker), place) for place, worker in enumerate(workers)]
+            heapify(ranked)
+            self._ranked = ranked
+        while ranked:
+            load, turn, place = ranked[0]
+            worker = workers[place]
+            if worker.free.get(self.pool, 0) <= 0:
+                heappop(ranked)
+                continue
+            now = self._rank(worker)
+            if now == (load, turn):
+                return worker
+            heapreplace(ranked, (*now, place))
+        return None
+
+    def _rank(self, worker: WorkerView) -> tuple[float, int]:
+        if self._strategy != "least_loaded":
+            return 0.0, worker.turn
+        pool = self.pool
+        return -worker.free.get(pool, 0) / max(worker.capacity.get(pool, 1), 1), worker.turn
+
+
 class RoutingRound:
     """Placements of one round over the same workers; eligibility is worked out once per task."""
 
     def __init__(self, workers: Sequence[WorkerView], *, strategy: Strategy, first_turn: int = 0) -> None:
-        self._workers = workers
+        self.workers = workers
         self._strategy = strategy
-        self._eligible: dict[tuple[TaskRef, str], list[WorkerView]] = {}
+        self._routes: dict[tuple[TaskRef, str, str], Route] = {}
         #: Number of the next placement; hand it to the next round.
         self.turn = first_turn + 1
 
     def free_slots(self, definition: TaskDefinition) -> int:
         """Slots that eligible workers have free for the task."""
-        pool = definition.pool
-        return sum(worker.free.get(pool, 0) for worker in self._eligible_for(definition))
+        return self.route(definition).free_count
 
     def place(self, definition: TaskDefinition, *, avoid_worker_id: str = "") -> Placed | Unplaced:
         """Choose a worker and take its slot. `avoid_worker_id` gets it only where no other is free."""
-        eligible = self._eligible_for(definition)
-        pool = definition.pool
-        best: WorkerView | None = None
-        best_rank: tuple[bool, float, int] | None = None
-        for worker in eligible:
-            free = worker.free.get(pool, 0)
-            if free <= 0:
-                continue
-            load = -free / max(worker.capacity.get(pool, 1), 1) if self._strategy == "least_loaded" else 0.0
-            rank = (worker.worker_id == avoid_worker_id, load, worker.turn)
-            if best_rank is None or rank < best_rank:
-                best, best_rank = worker, rank
-        if best is None:
-            return self.unplaced(definition)
-        best.free[pool] -= 1
-        best.turn = self.turn
-        self.turn += 1
-        return Placed(best)
+        worker = self.take(self.route(definition), avoid_worker_id=avoid_worker_id)
+        return self.unplaced(definition) if worker is None else Placed(worker)
+
+    def take(self, route: Route, *, avoid_worker_id: str = "") -> WorkerView | None:
+        """As `place`, for whoever has asked for the task's route before; None where no slot is free."""
+        worker = route.best(avoid_worker_id=avoid_worker_id)
+        if worker is not None:
+            worker.free[route.pool] -= 1
+            worker.turn = self.turn
+            self.turn += 1
+        return worker
 
     def unplaced(self, definition: TaskDefinition) -> Unplaced:
         """Why the task waits, where no slot is free for it."""
-        eligible = self._eligible_for(definition)
+        eligible = self.route(definition).workers
         if not eligible:
-            return Unplaced(Hold.NO_WORKER, no_worker_reason(definition, self._workers))
+            return Unplaced(Hold.NO_WORKER, no_worker_reason(definition, self.workers))
         who = (
             "the worker that can run it is"
             if len(eligible) == 1
@@ -96,12 +150,14 @@ class RoutingRound:
         )
         return Unplaced(Hold.BUSY, f"{who} busy")
 
-    def _eligible_for(self, definition: TaskDefinition) -> list[WorkerView]:
-        key = (definition.ref, definition.executor.__class__.__name__)
-        found = self._eligible.get(key)
+    def route(self, definition: TaskDefinition) -> Route:
+        """The workers that can run the task."""
+        key = (definition.ref, definition.executor.__class__.__name__, definition.pool)
+        found = self._routes.get(key)
         if found is None:
-            found = [worker for worker in self._workers if is_eligible(worker, definition)]
-            self._eligible[key] = found
+            eligible = [worker for worker in self.workers if is_eligible(worker, definition)]
+            found = Route(eligible, definition.pool, strategy=self._strategy)
+            self._routes[key] = found
         return found
 
 

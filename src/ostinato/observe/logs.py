@@ -63,6 +63,8 @@ _LEVELS: dict[type[Record], int] = {
     r.ResultRefused: logging.WARNING,
     r.InvariantBroken: logging.CRITICAL,
 }
+#: Kinds whose level depends on what the record says.
+_BY_CONTENT = (r.AttemptEnded, r.InstanceEnded, r.LoopFailed)
 
 
 class LogHook:
@@ -82,6 +84,9 @@ class LogHook:
         self._structured.log(level, type(record).EVENT, **fields)
 
     def _level_of(self, record: Record) -> int:
+        kind = type(record)
+        if kind not in _BY_CONTENT:
+            return _LEVELS.get(kind, logging.INFO)
         match record:
             case r.AttemptEnded(outcome="success") | r.InstanceEnded(state="success"):
                 return self._routine_level

@@ -142,6 +142,9 @@ class MetricsHook:
         self.broken = self._counter("invariants_broken", "Rules broken that must always hold.", labels=[])
         self._ownership_metrics(registry)
         self._states: set[str] = set()
+        #: Several of these a task, whereas looking up a labelled series costs as much as counting in it.
+        self._attempt_series: dict[tuple[str, ...], Counter] = {}
+        self._ended_series: dict[str, Counter] = {}
 
     def _ownership_metrics(self, registry: CollectorRegistry) -> None:
         self.partitions = Gauge(
@@ -186,7 +189,10 @@ class MetricsHook:
             case r.LoopTurned():
                 self.loop_lag.labels(*self._loops.bounded(record.loop)).observe(max(0, record.lag_us) / 1e6)
             case r.InstanceEnded():
-                self.ended.labels(record.state).inc()
+                series = self._ended_series.get(record.state)
+                if series is None:
+                    series = self._ended_series[record.state] = self.ended.labels(record.state)
+                series.inc()
             case r.RetryDecided():
                 counter = self.give_ups if record.due_us is None else self.retries
                 counter.labels(*self._rules.bounded(record.rule)).inc()
@@ -197,8 +203,11 @@ class MetricsHook:
                 self._rare(record)
 
     def _attempt_ended(self, record: r.AttemptEnded) -> None:
-        namespace, task = self._tasks.bounded(record.namespace, record.task)
-        self.attempts.labels(namespace, task, record.outcome, record.category).inc()
+        key = (*self._tasks.bounded(record.namespace, record.task), record.outcome, record.category)
+        series = self._attempt_series.get(key)
+        if series is None:
+            series = self._attempt_series[key] = self.attempts.labels(*key)
+        series.inc()
         if record.error_code:
             self.attempt_errors.labels(*self._codes.bounded(record.error_code)).inc()
         if record.run_us is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ostinato.clock import Clock
 from ostinato.core.changes import CommitBatch, CommitReport
@@ -108,7 +108,7 @@ class Committer:
             | {ended.instance_id for ended in effects.ended if ended.partition in lost},
         )
         self._note_overlaps(effects)
-        count = sum(len(getattr(batch, name)) for name in _MOVES) + len(batch.inserts)
+        count = sum(len(rows) for rows in _lists(batch, (*_MOVES, "inserts")))
         self._hooks.emit(
             GroupCommitted(
                 count=count,
@@ -224,20 +224,20 @@ def _nothing_more(_: Effects, __: frozenset[str]) -> None:
 
 def _require_one_move_each(batch: CommitBatch) -> None:
     """Of two moves only the first would match, and memory could not tell which of them it was."""
-    seen: set[str] = set()
-    for name in _MOVES:
-        for row in getattr(batch, name):
-            invariant(
-                row.instance_id not in seen,
-                "I5",
-                f"a batch moves instance {row.instance_id} twice",
-                subject=row.instance_id,
-            )
-            seen.add(row.instance_id)
+    moved = [row.instance_id for rows in _lists(batch, _MOVES) for row in rows]
+    if len(set(moved)) == len(moved):
+        return
+    twice = next(name for name, count in Counter(moved).items() if count > 1)
+    invariant(False, "I5", f"a batch moves instance {twice} twice", subject=twice)
+
+
+def _lists(batch: CommitBatch, names: Iterable[str]) -> list[list[Any]]:
+    """Those of a batch's lists that hold anything: few do."""
+    return [rows for name in names if (rows := getattr(batch, name))]
 
 
 def _partitions(batch: CommitBatch) -> set[int]:
-    return {row.partition for name in (*_MOVES, *_OTHERS) for row in getattr(batch, name)}
+    return {row.partition for rows in _lists(batch, (*_MOVES, *_OTHERS)) for row in rows}
 
 
 def _shows(batch: CommitBatch, row: Instance) -> bool:

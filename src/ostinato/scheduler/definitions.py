@@ -35,7 +35,9 @@ class Definitions:
 
     async def load(self, instances: Iterable[Instance]) -> None:
         """Have the tasks and pinned versions of `instances` at hand, all of them until the next await."""
-        await self.load_versions((instance.ref, instance.task_version) for instance in instances)
+        # A long list is mostly of few tasks: names are cheaper to compare than references to make.
+        named = dict.fromkeys((row.namespace, row.task, row.task_version) for row in instances)
+        await self.load_versions([(TaskRef(namespace, task), version) for namespace, task, version in named])
 
     async def load_versions(self, versions: Iterable[tuple[TaskRef, int]]) -> None:
         """Have tasks, and these versions of them, at hand, all of them until the next await."""

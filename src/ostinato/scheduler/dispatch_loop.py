@@ -1,37 +1,39 @@
 """Due work, first attempts and retries alike, is placed on workers: read, route, commit, send.
 
 The queue is the database (docs/architecture.md): a round reads due instances only while workers have free
-slots, and what cannot be placed is held with its reason, so that nothing stands behind it. An assignment is
-committed before it is sent.
+slots. What finds its workers busy stays in the queue. Only where work for a slot that is idle stands behind
+it is it held, with its reason, so that nothing stands behind it (`work_behind`). An assignment is committed
+before it is sent.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from ostinato.core.definition import TaskDefinition, TaskRef
 from ostinato.core.instants import SECOND
 from ostinato.core.model import Instance
 from ostinato.core.partition.assign import Placement, assign, hold
 from ostinato.core.partition.effects import Effects
-from ostinato.core.partition.expire import end_waiting, expire
-from ostinato.core.partition.fire import admit
 from ostinato.core.partition.running import Loss, RunningAttempt
-from ostinato.core.routing import Placed, RoutingRound, Unplaced
-from ostinato.core.schedule.overlap import stands_before
-from ostinato.core.states import Hold, State
+from ostinato.core.routing import RoutingRound
+from ostinato.core.states import Hold
 from ostinato.scheduler.held_work import RELEASED_BY_WORKERS
 from ostinato.scheduler.loop import Loop
 from ostinato.scheduler.parts import NodeParts
+from ostinato.scheduler.placing import Placed, Placer, paused
 from ostinato.scheduler.sessions import WorkerSession
 from ostinato.scheduler.waiting_work import WaitingWork
+from ostinato.scheduler.work_behind import WorkBehind
 from ostinato.store.batches import FoundWork, HeldQuery
 from ostinato.wire.messages import Assignment
 
 #: Rows read beyond the free slots, to see what else is behind work that cannot run.
 LOOKAHEAD_COUNT = 64
-#: While that is not enough to find work for a slot that is free, each round reads so many times more.
+#: While nothing of use is found there, it is halved, down to this.
+LOOKAHEAD_COUNT_MIN = 8
+#: While work for a slot that is free stands further behind, each round reads so many times more.
 LOOKAHEAD_GROWTH = 4
 #: Held rows of a task read in one round, whatever its share of the free slots: up to here order is kept.
 HELD_COUNT_MIN = 16
@@ -39,8 +41,6 @@ HELD_COUNT_MIN = 16
 LOOK_AHEAD_US = SECOND
 #: A priority level is worth this much age.
 AGEING_US = 60 * SECOND
-#: Live instances considered by an overlap rule.
-LIVE_COUNT_MAX = 1000
 
 
 class DispatchLoop(Loop):
@@ -59,6 +59,8 @@ class DispatchLoop(Loop):
         self._definitions = parts.definitions
         self._sessions = parts.sessions
         self._held = parts.held
+        self._placer = Placer(parts)
+        self._behind = WorkBehind(parts.store, parts.definitions, parts.clock)
         self._turn = 0
         #: Credits are counted on: they are given back once the round is over.
         self._is_placing = False
@@ -108,41 +110,59 @@ class DispatchLoop(Loop):
             [session.view() for session in sessions], strategy=self._config.strategy, first_turn=self._turn
         )
         if partitions and await self._correct_reasons(partitions, routing):
+            self._behind.forget()
             self.wake()
-        slots = sum(session.ledger.available(pool) for session in sessions for pool in session.hello.capacity)
         if not partitions:
             return None
-        if sessions and slots <= 0:
+        if sessions and not any(free > 0 for view in routing.workers for free in view.free.values()):
             return await self._look_ahead(partitions, routing)
+        count = self._behind.free_count(routing.workers)
+        if sessions and count <= 0 and self._behind.is_resting() and not self._held.freed_tasks():
+            return self._behind.next_boot_us
         now_us = self._time.now_us()
-        found, queries = await self._find(partitions, routing, slots, now_us=now_us)
+        found, queries = await self._find(partitions, routing, count, now_us=now_us)
         await self._definitions.load(found.instances)
         effects = Effects()
-        unplaced = await self._place(found, routing, into=effects)
-        await self._note_waiting(routing, more=[*unplaced] if found.more else [])
+        placed = await self._place(found, routing, into=effects)
+        await self._note_waiting(routing, more=[*placed.unplaced] if found.more else [])
         self._turn = routing.turn
-        self._lookahead_count = self._next_lookahead(found, slots - len(effects.started))
         outcome = await self._committer.commit(effects)
         self._note_holds(effects, found, dropped=outcome.dropped)
         more_held = self._held.drained(
-            queries, found=found.instances, unplaced=unplaced, note_count=note_count
+            queries, found=found.instances, unplaced=placed.unplaced, note_count=note_count
         )
-        self._send(effects, found, sessions, dropped=outcome.dropped)
-        if more_held and effects.started:
-            return self._clock.boot_us()
-        if found.more and (effects.started or (effects.batch.holds and sessions)):
-            return self._clock.boot_us()
-        return None if found.next_due_us is None else self._time.boot_at(found.next_due_us)
+        self._send(effects, placed.placements, sessions, dropped=outcome.dropped)
+        goes_on = False
+        if not found.more or (more_held and effects.started):
+            self._behind.forget()
+            goes_on = more_held and bool(effects.started)
+        elif effects.batch.holds or (effects.started and not placed.busy):
+            # What stands behind has come nearer; without a worker it has not.
+            goes_on = bool(sessions)
+        elif sessions:
+            goes_on = await self._behind.seek(partitions, routing, now_us=self._time.now_us())
+        self._lookahead_count = self._next_lookahead(found, placed)
+        return self._clock.boot_us() if goes_on else self._next_look_us(found)
 
-    def _next_lookahead(self, found: FoundWork, free_count: int) -> int:
+    def _next_look_us(self, found: FoundWork) -> int | None:
+        """When to look again if nothing happens before."""
+        times = [] if found.next_due_us is None else [self._time.boot_at(found.next_due_us)]
+        if self._behind.has_idle:
+            times.append(self._behind.next_boot_us)
+        return min(times, default=None)
+
+    def _next_lookahead(self, found: FoundWork, placed: Placed) -> int:
         """Rows to read beyond the free slots next time.
 
         What can use a free slot may stand behind a backlog of work for others (no head-of-line blocking).
         Each row of it is held once, on the way; in steps of a few the slot would stay idle for seconds.
         """
-        if found.more and free_count > 0:
-            return min(self._lookahead_count * LOOKAHEAD_GROWTH, self._config.batch_count)
-        return LOOKAHEAD_COUNT
+        count = self._lookahead_count
+        if found.more and self._behind.is_seeking:
+            return min(max(count, LOOKAHEAD_COUNT) * LOOKAHEAD_GROWTH, self._config.batch_count)
+        if not found.more or not placed.busy or placed.is_past_busy:
+            return LOOKAHEAD_COUNT
+        return max(min(count, LOOKAHEAD_COUNT) // 2, LOOKAHEAD_COUNT_MIN)
 
     async def _look_ahead(self, partitions: list[int], routing: RoutingRound) -> int | None:
         """No slot is free for this node: see what needs one, as workers may have promised it to others."""
@@ -200,7 +220,7 @@ class DispatchLoop(Loop):
     async def _correct(self, refs: list[TaskRef], partitions: list[int], *, routing: RoutingRound) -> bool:
         await self._definitions.load_tasks(refs)
         reasons = {
-            ref: _paused(ref) if task.paused else routing.unplaced(task.definition)
+            ref: paused(ref) if task.paused else routing.unplaced(task.definition)
             for ref in refs
             if (task := self._definitions.task(ref)) is not None
         }
@@ -221,16 +241,17 @@ class DispatchLoop(Loop):
         return bool(effects.batch.holds)
 
     async def _find(
-        self, partitions: list[int], routing: RoutingRound, slots: int, *, now_us: int
+        self, partitions: list[int], routing: RoutingRound, free_count: int, *, now_us: int
     ) -> tuple[FoundWork, list[HeldQuery]]:
         """Due rows, held rows of tasks that could run now, and what no longer overlaps; best first."""
-        limit = min(slots + self._lookahead_count, self._config.batch_count)
-        queries = await self._held_queries(routing, limit)
+        limit = min(free_count + self._lookahead_count, self._config.batch_count)
+        queries = await self._held_queries(routing)
         found = await self._store.find_work(partitions, now_us=now_us, limit=limit, held=queries)
         freed = self._held.take_freed()
         if freed:
             found.instances.extend(await self._overlap_ready(freed))
-        found.instances.sort(key=lambda row: (row.due_us - row.priority * AGEING_US, row.id))
+        if freed or queries:
+            found.instances.sort(key=lambda row: (row.due_us - row.priority * AGEING_US, row.id))
         return found, queries
 
     async def _overlap_ready(self, refs: list[TaskRef]) -> list[Instance]:
@@ -239,11 +260,12 @@ class DispatchLoop(Loop):
         owned = self._ownership.memory.epochs
         return [row for row in ready if row.partition in owned]
 
-    async def _held_queries(self, routing: RoutingRound, limit: int) -> list[HeldQuery]:
+    async def _held_queries(self, routing: RoutingRound) -> list[HeldQuery]:
         """Each task is asked for its share of the free slots: behind a backlog of many tasks a round would
         else read all that any of them could use, for each of them."""
         candidates = self._held.candidates()
         await self._definitions.load_tasks(candidates)
+        limit = self._config.batch_count
         queries: list[HeldQuery] = []
         wanting: list[tuple[TaskDefinition, int]] = []
         for ref in candidates:
@@ -261,117 +283,34 @@ class DispatchLoop(Loop):
             queries.append(HeldQuery(definition.ref, RELEASED_BY_WORKERS, count))
         return queries
 
-    async def _place(self, found: FoundWork, routing: RoutingRound, *, into: Effects) -> set[TaskRef]:
-        """Decide about each row; returns tasks of which something could not be placed."""
-        earlier = await self._earlier_instances(found.instances)
-        if earlier:
-            await self._definitions.load(found.instances)
-        # Nothing is waited for from here to the assignments: what may still start now, starts now (I3).
-        now_us = self._time.now_us()
-        placements: list[Placement] = []
+    async def _place(self, found: FoundWork, routing: RoutingRound, *, into: Effects) -> Placed:
+        """Decide about each row."""
+        placed = await self._placer.place(found.instances, routing, into=into)
         self._waiting.clear()
-        unplaced: set[TaskRef] = set()
-        decided: set[TaskRef] = set()
-        for instance in found.instances:
-            ref = instance.ref
-            if instance.due_us > now_us:
-                # Held by a clock that has been put back since: its task is asked for until it is due (I4).
-                unplaced.add(ref)
-                if instance.hold is Hold.OVERLAP:
-                    self._held.freed(ref)
-                continue
-            if (
-                ref in decided
-                and self._replaces(ref)
-                and (instance.id in earlier or _is_moved(into, instance))
-            ):
-                # It might end an instance that this batch has moved, or has been ended by one: a batch moves
-                # an instance once, and the next round sees what came of it. Until then it stays held.
-                unplaced.add(ref)
-                self.wake()
-                continue
-            decided.add(ref)
-            definition = self._definitions.routed(ref, instance.task_version)
-            if definition is None:
-                reason = f"task {ref} no longer exists"
-                end_waiting(instance, State.CANCELLED, sentence=reason, now_us=now_us, into=into)
-                continue
-            if not self._may_start(instance, definition, earlier, now_us=now_us, into=into):
-                continue
-            avoid = instance.worker_id if instance.state is State.RETRY_WAITING else ""
-            choice = routing.place(definition, avoid_worker_id=avoid)
-            if isinstance(choice, Placed):
-                worker = choice.worker
-                pinned = self._definitions.pinned(ref, instance.task_version) or definition
-                placements.append(Placement(instance, pinned, worker.worker_id, worker.worker_name))
-                continue
-            unplaced.add(ref)
-            self._waiting.add(definition)
-            if choice.hold is Hold.NO_WORKER or found.more:
-                hold(instance, choice.hold, reason=choice.reason, into=into)
-            if instance.hold is Hold.OVERLAP:
-                self._held.freed(ref)
-        boot_us = self._clock.boot_us()
-        assign(placements, now_us=now_us, boot_us=boot_us, rng=self._rng, into=into)
-        return unplaced
-
-    def _may_start(
-        self,
-        instance: Instance,
-        definition: TaskDefinition,
-        earlier: dict[str, list[Instance]],
-        *,
-        now_us: int,
-        into: Effects,
-    ) -> bool:
-        """Whether nothing but a free worker is missing; else it is ended or held here."""
-        ref = instance.ref
-        task = self._definitions.task(ref)
-        if instance.cancel_requested_us is not None:
-            reason = f"cancelled: {instance.cancel_reason}"
-            end_waiting(instance, State.CANCELLED, sentence=reason, now_us=now_us, into=into)
-            return False
-        if instance.expires_us is not None and instance.expires_us < now_us:
-            expire(instance, definition, now_us=now_us, into=into)
-            return False
-        withdrawn = self._definitions.withdrawn(ref)
-        if withdrawn:
-            end_waiting(instance, State.CANCELLED, sentence=withdrawn, now_us=now_us, into=into)
-            return False
-        if task is None:
-            return True
-        if task.paused:
-            hold(instance, Hold.PAUSED, reason=_paused(ref).reason, into=into)
-            return False
-        if instance.id not in earlier:
-            return True
-        ended = {waiting.instance_id for waiting in into.batch.ended_waiting}
-        live = [other for other in earlier[instance.id] if other.id not in ended]
-        return admit(instance, task, earlier=live, now_us=now_us, into=into)
-
-    def _replaces(self, ref: TaskRef) -> bool:
-        task = self._definitions.task(ref)
-        return task is not None and task.definition.overlap == "replace"
-
-    async def _earlier_instances(self, instances: list[Instance]) -> dict[str, list[Instance]]:
-        """For submissions whose task sets an overlap rule: the live instances that stand before each."""
-        fresh = [row for row in instances if self._needs_admission(row)]
-        if not fresh:
-            return {}
-        live = await self._store.live_instances(list({row.ref: None for row in fresh}), limit=LIVE_COUNT_MAX)
-        return {
-            row.id: [other for other in live.get(row.ref, []) if stands_before(other, row)] for row in fresh
-        }
-
-    def _needs_admission(self, instance: Instance) -> bool:
-        task = self._definitions.task(instance.ref)
-        return (
-            task is not None
-            and task.definition.overlap not in (None, "allow")
-            and instance.fire_us is None
-            and instance.attempt == 0
-            and instance.hold is not Hold.OVERLAP
+        for definition, count in placed.waiting:
+            self._waiting.add(definition, count=count)
+        if placed.again:
+            self.wake()
+        self._behind.looked(routing.workers, found.instances)
+        self._hold_busy(found, routing, placed, into=into)
+        assign(
+            placed.placements,
+            now_us=self._time.now_us(),
+            boot_us=self._clock.boot_us(),
+            rng=self._rng,
+            into=into,
         )
+        return placed
+
+    def _hold_busy(self, found: FoundWork, routing: RoutingRound, placed: Placed, *, into: Effects) -> None:
+        """Take what waits for busy workers out of the way of work for idle slots that stands behind it."""
+        if not (placed.busy and found.more):
+            return
+        is_in_the_way = self._behind.is_ahead(routing)
+        for busy in placed.busy:
+            # What is held already says what holds it now.
+            if is_in_the_way or busy.instance.hold is not None:
+                hold(busy.instance, Hold.BUSY, reason=busy.reason, into=into)
 
     def _note_holds(self, effects: Effects, found: FoundWork, *, dropped: frozenset[str]) -> None:
         refs = {instance.id: instance.ref for instance in found.instances}
@@ -385,8 +324,8 @@ class DispatchLoop(Loop):
     def _send(
         self,
         effects: Effects,
-        found: FoundWork,
-        sessions: Sequence[WorkerSession],
+        placements: Sequence[Placement],
+        sessions: Collection[WorkerSession],
         *,
         dropped: frozenset[str],
     ) -> None:
@@ -395,34 +334,16 @@ class DispatchLoop(Loop):
             # count on none having been processed since (design section 3, Leases): nobody gets these, and the
             # health loop finds out what has become of them.
             return
-        payloads = {instance.id: instance for instance in found.instances}
         by_worker: dict[str, list[tuple[RunningAttempt, Assignment]]] = {}
         # What was begun to be committed before a hand-over is sent: until it is, the partition is not free.
         epochs = self._ownership.releasing | self._ownership.memory.epochs
-        for attempt in effects.started:
-            if attempt.instance_id in dropped:
-                continue
-            if attempt.partition not in epochs:
-                # Whoever owns it now waits for what was sent before; nothing may be sent any more (I1).
-                continue
-            instance = payloads[attempt.instance_id]
-            assignment = Assignment(
-                instance_id=attempt.instance_id,
-                ref=attempt.ref,
-                version=attempt.task_version,
-                generation=attempt.generation,
-                attempt=attempt.attempt,
-                attempt_id=attempt.attempt_id,
-                retry_count=attempt.counters.failures,
-                payload=instance.payload,
-                due_us=attempt.due_us,
-                fire_us=instance.fire_us,
-                shard=instance.shard,
-                shard_total=instance.shard_total,
-                partition=attempt.partition,
-                epoch=epochs[attempt.partition],
-            )
-            by_worker.setdefault(attempt.worker_id, []).append((attempt, assignment))
+        for placement, attempt in zip(placements, effects.started, strict=True):
+            # Of a partition that is another's now, whoever owns it waits for what was sent before; nothing may
+            # be sent any more (I1).
+            epoch = epochs.get(attempt.partition)
+            if epoch is not None and attempt.instance_id not in dropped:
+                assignment = _assignment(placement, attempt, epoch=epoch)
+                by_worker.setdefault(attempt.worker_id, []).append((attempt, assignment))
         for worker_id, attempts in by_worker.items():
             session = self._sessions.by_id.get(worker_id)
             if session is None:
@@ -432,24 +353,28 @@ class DispatchLoop(Loop):
                 for attempt, _ in attempts:
                     attempt.lost = Loss("NOT_ACKNOWLEDGED", f"worker {session.worker_name} connected anew")
                 continue
-            for attempt, _ in attempts:
-                pool = attempt.definition.pool
+            for pool, count in Counter(attempt.definition.pool for attempt, _ in attempts).items():
                 # Where the worker has connected anew during the commit, it refuses what is too much for it.
-                if session.ledger.available(pool) > 0:
-                    session.ledger.use(pool, 1)
+                session.ledger.use(pool, min(count, session.ledger.available(pool)))
             session.turn = self._turn
             session.assign(attempts)
 
 
-def _paused(ref: TaskRef) -> Unplaced:
-    return Unplaced(Hold.PAUSED, f"task {ref} is paused")
-
-
-def _is_moved(effects: Effects, instance: Instance) -> bool:
-    """Whether an instance that replaces it has ended it, or asked it to end, in this batch."""
-    batch = effects.batch
-    return any(
-        row.instance_id == instance.id
-        for rows in (batch.ended_waiting, batch.cancel_requests)
-        for row in rows
+def _assignment(placement: Placement, attempt: RunningAttempt, *, epoch: int) -> Assignment:
+    instance = placement.instance
+    return Assignment(
+        instance_id=attempt.instance_id,
+        ref=placement.ref,
+        version=attempt.task_version,
+        generation=attempt.generation,
+        attempt=attempt.attempt,
+        attempt_id=attempt.attempt_id,
+        retry_count=attempt.counters.failures,
+        payload=instance.payload,
+        due_us=attempt.due_us,
+        fire_us=instance.fire_us,
+        shard=instance.shard,
+        shard_total=instance.shard_total,
+        partition=attempt.partition,
+        epoch=epoch,
     )

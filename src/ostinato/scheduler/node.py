@@ -84,7 +84,7 @@ class SchedulerNode:
             TimeLoop(parts, woken),
             self.membership,
             self.warm_up,
-            WatchLoop(parts, woken),
+            WatchLoop(parts, first=self.dispatch, then=woken[1:]),
             self.health,
             self.outcomes,
             *woken,

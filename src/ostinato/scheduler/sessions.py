@@ -142,10 +142,10 @@ class WorkerSession:
     def assign(self, attempts: Sequence[tuple[RunningAttempt, Assignment]]) -> None:
         """Send assignments, preceded by the task versions that this stream has not seen."""
         specs: list[TaskSpec] = []
-        for attempt, _ in attempts:
+        for attempt, assignment in attempts:
             self._unacknowledged[attempt.attempt_id] = attempt
             attempt.heartbeat_sequence = self.heartbeat_sequence or None
-            key = (attempt.ref, attempt.task_version)
+            key = (assignment.ref, assignment.version)
             if key not in self._specs_sent:
                 self._specs_sent.add(key)
                 specs.append(task_spec(attempt))

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ostinato.core.instants import MILLISECOND
 from ostinato.scheduler.loop import Loop
 from ostinato.scheduler.parts import NodeParts
+
+#: What a hint means for the loops that start nothing may wait so long. A burst of hints, one a submission, is
+#: one round for each of them, and none of theirs stands before the round that starts what was submitted.
+_COALESCED_US = 10 * MILLISECOND
 
 
 class WatchLoop(Loop):
@@ -14,15 +19,18 @@ class WatchLoop(Loop):
     name = "watch"
     round_us_max = None
 
-    def __init__(self, parts: NodeParts, woken: Sequence[Loop]) -> None:
+    def __init__(self, parts: NodeParts, *, first: Loop, then: Sequence[Loop]) -> None:
+        """`first` is woken at once, the others a moment later."""
         super().__init__(parts.clock, parts.hooks)
         self._config = parts.config
-        self._woken = woken
+        self._first = first
+        self._then = then
         self._store = parts.store
 
     async def run_once(self) -> int | None:
         """Wait for one hint and pass it on."""
         await self._store.wait_for_change(self._clock.boot_us() + self._config.safety_poll_us)
-        for loop in self._woken:
-            loop.wake()
+        self._first.wake()
+        for loop in self._then:
+            loop.wake_at(self._clock.boot_us() + _COALESCED_US)
         return self._clock.boot_us()

@@ -210,6 +210,7 @@ class SimulatedStore:
     nodes = _reads("reading the nodes", "people", MemoryStore.nodes)
     partition_owners = _reads("reading the owners", "people", MemoryStore.partition_owners)
     find_work = _reads("finding work", "owner", MemoryStore.find_work)
+    waiting_tasks = _reads("finding work", "owner", MemoryStore.waiting_tasks)
     find_overlap_ready = _reads("finding work", "owner", MemoryStore.find_overlap_ready)
     held_tasks = _reads("reading held tasks", "owner", MemoryStore.held_tasks)
     find_expired = _reads("finding expired work", "owner", MemoryStore.find_expired)

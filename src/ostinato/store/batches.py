@@ -155,6 +155,14 @@ class FoundWork(msgspec.Struct):
     next_due_us: int | None
 
 
+class WaitingTasks(msgspec.Struct):
+    """Tasks of which work waits in the queue, of those that were looked at."""
+
+    refs: list[TaskRef]
+    #: The first one that was not looked at; None: there are no more.
+    next_ref: TaskRef | None
+
+
 class FoundTriggers(msgspec.Struct):
     """Triggers that are due, earliest first, and the earliest later one."""
 

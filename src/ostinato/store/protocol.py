@@ -48,6 +48,7 @@ from ostinato.store.batches import (
     Submission,
     SubmitReceipt,
     TriggerRow,
+    WaitingTasks,
     WorkerRow,
 )
 
@@ -179,6 +180,18 @@ class Store(Protocol):
         those too whose time is not there yet, since the clock by which they were held was put back.
         Cost does not grow with future, held or finished rows. What others commit long after it was due may be
         found by a later look only; ``next_due_us`` says when that is.
+        """
+        ...
+
+    async def waiting_tasks(
+        self, partitions: Sequence[int], *, now_us: int, first: TaskRef | None, limit: int
+    ) -> WaitingTasks:
+        """Tasks that have due, unheld work, however much of others stands before it in the queue.
+
+        Looked at are up to `limit` tasks with non-terminal instances, in an order of the store's own, from
+        `first` on (None: from the beginning). Of each its newest instances tell, at most `TOLD_COUNT`: one
+        that has more of them, none of which waits, may have such work behind them and is given too.
+        Cost grows with the tasks looked at, not with their instances.
         """
         ...
 

@@ -34,6 +34,9 @@ from ostinato.store.batches import (
 #: Waiting work overtakes work of one priority more once it is due this much longer.
 AGEING_US_PER_PRIORITY = MINUTE
 
+#: Newest instances of a task that tell whether any of it waits for a worker (`Store.waiting_tasks`).
+TOLD_COUNT = 200
+
 INTEGER_MIN = -(2**63)
 INTEGER_MAX = 2**63 - 1
 

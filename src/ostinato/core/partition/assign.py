@@ -8,7 +8,7 @@ from random import Random
 import msgspec
 
 from ostinato.core.changes import Assign, HoldWaiting
-from ostinato.core.definition import TaskDefinition
+from ostinato.core.definition import TaskDefinition, TaskRef
 from ostinato.core.ids import new_attempt_id
 from ostinato.core.model import Instance
 from ostinato.core.partition.effects import Effects
@@ -21,6 +21,7 @@ class Placement(msgspec.Struct):
 
     instance: Instance
     definition: TaskDefinition
+    ref: TaskRef
     worker_id: str
     worker_name: str
 

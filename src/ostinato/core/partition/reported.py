@@ -26,6 +26,8 @@ def checked(outcome: Outcome, attempt: RunningAttempt, *, now_us: int) -> Outcom
     failure, result = outcome.failure, outcome.result
     if failure is None and result is not None and (bad := _problem(result)) is not None:
         failure, result = bad, None
+    elif started_us == outcome.started_us and finished_us == outcome.finished_us:
+        return outcome
     return msgspec.structs.replace(
         outcome, started_us=started_us, finished_us=finished_us, failure=failure, result=result
     )

@@ -21,6 +21,7 @@ from ostinato.scheduler.membership_loop import MembershipLoop
 from ostinato.scheduler.node import SchedulerNode
 from ostinato.scheduler.outcome_loop import OutcomeLoop
 from ostinato.scheduler.ownership import Ownership
+from ostinato.scheduler.placing import Placer
 from ostinato.scheduler.shared_time import SharedTime
 from ostinato.scheduler.watch_loop import WatchLoop
 from ostinato.scheduler.worker_streams import WorkerStreams
@@ -93,9 +94,9 @@ def _never_hears(original: Function) -> Function:
 
 def _sent_before_written(original: Function) -> Function:
     async def place(self: DispatchLoop, found: Any, routing: Any, *, into: Effects) -> Any:
-        unplaced = await original(self, found, routing, into=into)
-        self._send(into, found, self._sessions.in_rotation(), dropped=frozenset())
-        return unplaced
+        placed = await original(self, found, routing, into=into)
+        self._send(into, placed.placements, self._sessions.in_rotation(), dropped=frozenset())
+        return placed
 
     return place
 
@@ -144,11 +145,10 @@ def _wall_time(original: Function) -> Function:
 
 
 def _pause_ignored(original: Function) -> Function:
-    def may_start(self: DispatchLoop, instance: Any, definition: Any, *others: Any, **named: Any) -> bool:
-        task = self._definitions.task(instance.ref)
-        if task is not None and task.paused:
+    def may_start(self: Placer, instance: Any, task: Any, *others: Any, **named: Any) -> bool:
+        if task.row is not None and task.row.paused:
             return True
-        return bool(original(self, instance, definition, *others, **named))
+        return bool(original(self, instance, task, *others, **named))
 
     return may_start
 
@@ -317,7 +317,7 @@ SCHEDULER: tuple[Mutation, ...] = (
     Mutation(
         name="pause_ignored",
         meaning="assigns work of paused tasks",
-        patches=((DispatchLoop, "_may_start", _pause_ignored),),
+        patches=((Placer, "_may_start", _pause_ignored),),
         seed_count=15,
         found_by=("acts",),
     ),

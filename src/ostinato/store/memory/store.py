@@ -33,6 +33,7 @@ from ostinato.store.batches import (
     Submission,
     SubmitReceipt,
     TriggerRow,
+    WaitingTasks,
     WorkerRow,
 )
 from ostinato.store.changes import ChangeSignal
@@ -154,6 +155,11 @@ class MemoryStore:
         self, partitions: Sequence[int], *, now_us: int, limit: int, held: Sequence[HeldQuery] = ()
     ) -> FoundWork:
         return work.find_work(self._tables, partitions, now_us=now_us, limit=limit, held=held)
+
+    async def waiting_tasks(
+        self, partitions: Sequence[int], *, now_us: int, first: TaskRef | None, limit: int
+    ) -> WaitingTasks:
+        return work.waiting_tasks(self._tables, partitions, now_us=now_us, first=first, limit=limit)
 
     async def find_overlap_ready(self, refs: Sequence[TaskRef]) -> list[Instance]:
         return work.find_overlap_ready(self._tables, refs)

@@ -10,10 +10,18 @@ from itertools import islice
 from ostinato.core.definition import TaskRef
 from ostinato.core.model import Instance
 from ostinato.core.schedule.overlap import stands_before
-from ostinato.core.states import Hold
-from ostinato.store.batches import ChangedTask, FoundTriggers, FoundWork, HeldQuery, Request, TaskChange
+from ostinato.core.states import WAITING_STATES, Hold
+from ostinato.store.batches import (
+    ChangedTask,
+    FoundTriggers,
+    FoundWork,
+    HeldQuery,
+    Request,
+    TaskChange,
+    WaitingTasks,
+)
 from ostinato.store.memory.tables import Tables, without_payload
-from ostinato.store.rules import AGEING_US_PER_PRIORITY
+from ostinato.store.rules import AGEING_US_PER_PRIORITY, TOLD_COUNT
 
 
 def find_work(
@@ -64,6 +72,26 @@ def _next_due_us(tables: Tables, owned: frozenset[int], *, now_us: int) -> int |
                 later.append(due_us)
                 break
     return min(later, default=None)
+
+
+def waiting_tasks(
+    tables: Tables, partitions: Sequence[int], *, now_us: int, first: TaskRef | None, limit: int
+) -> WaitingTasks:
+    owned = frozenset(partitions)
+    live = sorted(ref for ref, queue in tables.live.items() if queue and (first is None or ref >= first))
+    return WaitingTasks(
+        [ref for ref in live[:limit] if _waits(tables, ref, owned=owned, now_us=now_us)],
+        live[limit] if len(live) > limit else None,
+    )
+
+
+def _waits(tables: Tables, ref: TaskRef, *, owned: frozenset[int], now_us: int) -> bool:
+    newest = [tables.instances[key[1]] for key in islice(tables.live[ref].before(None), TOLD_COUNT + 1)]
+    told = any(
+        row.state in WAITING_STATES and row.hold is None and row.due_us <= now_us and row.partition in owned
+        for row in newest[:TOLD_COUNT]
+    )
+    return told or (len(newest) > TOLD_COUNT and newest[-1].partition in owned)
 
 
 def find_overlap_ready(tables: Tables, refs: Sequence[TaskRef]) -> list[Instance]:

@@ -26,6 +26,7 @@ from ostinato.store.batches import (
     Proof,
     Submission,
     SubmitReceipt,
+    WaitingTasks,
 )
 from ostinato.store.migrations import SERVER_VERSION_TABLE
 from ostinato.store.mysql import ownership, work
@@ -246,6 +247,14 @@ class MysqlStore(ServerStore):
             lambda d: work.find_work(
                 d, partitions, now_us=now_us, limit=limit, held=held, floors=self.floors
             ),
+        )
+
+    async def waiting_tasks(
+        self, partitions: Sequence[int], *, now_us: int, first: TaskRef | None, limit: int
+    ) -> WaitingTasks:
+        return await self._work(
+            "finding work",
+            lambda d: work.waiting_tasks(d, partitions, now_us=now_us, first=first, limit=limit),
         )
 
     async def find_overlap_ready(self, refs: Sequence[TaskRef]) -> list[Instance]:

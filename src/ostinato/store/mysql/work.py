@@ -7,17 +7,19 @@ from collections.abc import Callable, Iterator, Sequence
 from ostinato.core.definition import TaskRef
 from ostinato.core.model import Instance
 from ostinato.core.states import WAITING_STATES, Hold, State
-from ostinato.store.batches import FoundWork, HeldQuery
+from ostinato.store.batches import FoundWork, HeldQuery, WaitingTasks
 from ostinato.store.mysql.literals import Item, chunks, listed, literal, statement
 from ostinato.store.mysql.queue import find_due
 from ostinato.store.mysql.session import Columns, Driver, fetch, read_rows
-from ostinato.store.rules import AGEING_US_PER_PRIORITY
+from ostinato.store.rules import AGEING_US_PER_PRIORITY, TOLD_COUNT
 from ostinato.store.server.queue_floors import QueueFloors
 from ostinato.store.server.rows import BRIEF, WHOLE, WORK, brief_instance, whole_instance, work_instance
 
 _PRIORITIES = range(10)
 #: Branches of one statement: each has the table opened once or twice.
 _BRANCHES_MAX = 50
+#: Newest instances of a task that are read first.
+_TOLD_COUNT_FIRST = 4
 
 
 async def find_work(
@@ -75,6 +77,70 @@ async def _held(driver: Driver, queries: Sequence[HeldQuery], *, partitions: Seq
         for number, rows in sorted(ranked.items())
         for _, identifier in sorted(rows)[: queries[number].limit]
     ]
+
+
+async def waiting_tasks(
+    driver: Driver, partitions: Sequence[int], *, now_us: int, first: TaskRef | None, limit: int
+) -> WaitingTasks:
+    """By name. Its newest few tell of nearly every task; of the others more are read."""
+    found = await _live_tasks(driver, first=first, limit=limit + 1)
+    asked = [ref for ref, is_live in found[:limit] if is_live]
+    owned = frozenset(partitions)
+    waiting: set[TaskRef] = set()
+    for count in (_TOLD_COUNT_FIRST, TOLD_COUNT + 1):
+        newest = await _newest_live(driver, asked, now_us=now_us, limit=count)
+        # Instances of a task are in one partition.
+        newest = {ref: rows for ref, rows in newest.items() if rows[0][0] in owned}
+        told = {ref: any(waits for _, waits in rows[:TOLD_COUNT]) for ref, rows in newest.items()}
+        waiting.update(
+            ref for ref, rows in newest.items() if told[ref] or len(rows) > TOLD_COUNT
+        )
+        asked = [ref for ref, rows in newest.items() if not told[ref] and len(rows) == count]
+    return WaitingTasks(
+        [ref for ref, _ in found[:limit] if ref in waiting], found[limit][0] if len(found) > limit else None
+    )
+
+
+async def _live_tasks(
+    driver: Driver, *, first: TaskRef | None, limit: int
+) -> list[tuple[TaskRef, bool]]:
+    """Tasks that have instances, by name, and whether any of these has not ended."""
+    wheres = [""]
+    if first is not None:
+        # One range of the index each: of a comparison of pairs neither server makes one.
+        namespace = literal(first.namespace)
+        wheres = [
+            f"WHERE namespace = {namespace} AND task >= {literal(first.name)}",
+            f"WHERE namespace > {namespace}",
+        ]
+    found: list[tuple[TaskRef, bool]] = []
+    for where in wheres:
+        if len(found) < limit:
+            query = statement("live_tasks").format(where=where, limit=limit - len(found))
+            rows = await fetch(driver, query)
+            found += [(TaskRef(namespace, task), created_us is not None) for namespace, task, created_us in rows]
+    return found
+
+
+async def _newest_live(
+    driver: Driver, refs: Sequence[TaskRef], *, now_us: int, limit: int
+) -> dict[TaskRef, list[tuple[int, bool]]]:
+    """Of each task its newest instances: their partition, and whether each waits."""
+    newest: dict[TaskRef, list[tuple[int, bool]]] = {}
+    for part in _parts(refs):
+        branches = [
+            statement("newest_live").format(
+                number=number,
+                now_us=now_us,
+                namespace=literal(ref.namespace),
+                task=literal(ref.name),
+                limit=limit,
+            )
+            for number, ref in enumerate(part)
+        ]
+        for number, partition, waits in await fetch(driver, " UNION ALL ".join(branches)):
+            newest.setdefault(part[number], []).append((partition, bool(waits)))
+    return newest
 
 
 async def find_overlap_ready(driver: Driver, refs: Sequence[TaskRef]) -> list[Instance]:

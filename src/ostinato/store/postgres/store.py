@@ -27,6 +27,7 @@ from ostinato.store.batches import (
     StoreCounters,
     Submission,
     SubmitReceipt,
+    WaitingTasks,
 )
 from ostinato.store.postgres import ownership, work
 from ostinato.store.postgres.blockers import ending_blockers
@@ -243,6 +244,14 @@ class PostgresStore(ServerStore):
             lambda driver: work.find_work(
                 driver, partitions, now_us=now_us, limit=limit, held=held, floors=self.floors
             ),
+        )
+
+    async def waiting_tasks(
+        self, partitions: Sequence[int], *, now_us: int, first: TaskRef | None, limit: int
+    ) -> WaitingTasks:
+        return await self._hot(
+            "finding work",
+            lambda driver: work.waiting_tasks(driver, partitions, now_us=now_us, first=first, limit=limit),
         )
 
     async def find_overlap_ready(self, refs: Sequence[TaskRef]) -> list[Instance]:

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 from ostinato.core.definition import TaskRef
 from ostinato.core.model import Instance
 from ostinato.core.states import WAITING_STATES, Hold
-from ostinato.store.batches import FoundWork, HeldQuery
+from ostinato.store.batches import FoundWork, HeldQuery, WaitingTasks
 from ostinato.store.postgres.statements import statement
-from ostinato.store.rules import AGEING_US_PER_PRIORITY
+from ostinato.store.rules import AGEING_US_PER_PRIORITY, TOLD_COUNT
 from ostinato.store.server.database import DriverConnection
 from ostinato.store.server.queue_floors import Branch, QueueFloors, QueueLook
 from ostinato.store.server.rows import BRIEF, WHOLE, WORK, brief_instance, whole_instance, work_instance
@@ -46,6 +46,10 @@ _DUE_FROM = _by_age("find_due_from")
 _DUE_REST = _by_age("find_due_rest")
 _HELD = _by_age("find_held")
 _INSTANCES = _reading("instances", WORK)
+_WAITING_TASKS = statement("waiting_tasks").format(bound="", told=TOLD_COUNT)
+_WAITING_TASKS_FROM = statement("waiting_tasks").format(
+    bound="AND (namespace, task) <= ($4::text, $5::text)", told=TOLD_COUNT
+)
 _EXPIRED = _reading("find_expired", WHOLE)
 _LIVE = _reading("live_instances", BRIEF)
 _RUNNING = _reading("running", BRIEF)
@@ -134,6 +138,20 @@ async def _work(driver: DriverConnection, ids: Sequence[str]) -> list[Instance]:
         return []
     instances = [work_instance(row) for row in await driver.fetch(_INSTANCES, ids)]
     return [row for row in instances if row.state in WAITING_STATES]
+
+
+async def waiting_tasks(
+    driver: DriverConnection, partitions: Sequence[int], *, now_us: int, first: TaskRef | None, limit: int
+) -> WaitingTasks:
+    """Backwards by name."""
+    if first is None:
+        rows = await driver.fetch(_WAITING_TASKS, partitions, now_us, limit)
+    else:
+        rows = await driver.fetch(
+            _WAITING_TASKS_FROM, partitions, now_us, limit, first.namespace, first.name
+        )
+    refs = [TaskRef(namespace, task) for namespace, task, waits in rows if waits]
+    return WaitingTasks(refs, TaskRef(*rows[limit][:2]) if len(rows) > limit else None)
 
 
 async def find_overlap_ready(driver: DriverConnection, refs: Sequence[TaskRef]) -> list[Instance]:

@@ -39,6 +39,7 @@ from ostinato.store.batches import (
     Submission,
     SubmitReceipt,
     TriggerRow,
+    WaitingTasks,
     WorkerRow,
 )
 from ostinato.store.changes import ChangeSignal
@@ -130,6 +131,11 @@ class ServerStore(ABC):
     async def find_work(
         self, partitions: Sequence[int], *, now_us: int, limit: int, held: Sequence[HeldQuery] = ()
     ) -> FoundWork: ...
+
+    @abstractmethod
+    async def waiting_tasks(
+        self, partitions: Sequence[int], *, now_us: int, first: TaskRef | None, limit: int
+    ) -> WaitingTasks: ...
 
     @abstractmethod
     async def find_overlap_ready(self, refs: Sequence[TaskRef]) -> list[Instance]: ...

@@ -38,6 +38,7 @@ from ostinato.store.batches import (
     Submission,
     SubmitReceipt,
     TriggerRow,
+    WaitingTasks,
     WorkerRow,
 )
 from ostinato.store.changes import ChangeSignal
@@ -214,6 +215,15 @@ class SqliteStore:
         mine = self._owned(partitions)
         return await self._find(
             "finding work", lambda c: work.find_work(c, mine, now_us=now_us, limit=limit, held=held)
+        )
+
+    async def waiting_tasks(
+        self, partitions: Sequence[int], *, now_us: int, first: TaskRef | None, limit: int
+    ) -> WaitingTasks:
+        mine = self._owned(partitions)
+        return await self._find(
+            "finding work",
+            lambda c: work.waiting_tasks(c, mine, now_us=now_us, first=first, limit=limit),
         )
 
     async def find_overlap_ready(self, refs: Sequence[TaskRef]) -> list[Instance]:

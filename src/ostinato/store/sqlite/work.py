@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from ostinato.core.definition import TaskRef
 from ostinato.core.model import Instance
 from ostinato.core.states import Hold
-from ostinato.store.batches import FoundWork, HeldQuery, Request
-from ostinato.store.rules import AGEING_US_PER_PRIORITY
+from ostinato.store.batches import FoundWork, HeldQuery, Request, WaitingTasks
+from ostinato.store.rules import AGEING_US_PER_PRIORITY, TOLD_COUNT
 from ostinato.store.sqlite.rows import read_brief, read_whole, read_work, row_numbers
 from ostinato.store.sqlite.statements import statement
 
@@ -67,6 +67,18 @@ def _next_due_us(connection: sqlite3.Connection, owned: str, *, now_us: int) -> 
         f"SELECT min(due_us) FROM ({' UNION ALL '.join(branches)})", {"now_us": now_us}
     ).fetchone()[0]
     return earliest
+
+
+def waiting_tasks(
+    connection: sqlite3.Connection, owned: str, *, now_us: int, first: TaskRef | None, limit: int
+) -> WaitingTasks:
+    """Backwards by name."""
+    bound = "" if first is None else "AND (namespace, task) <= (:namespace, :task)"
+    names = {} if first is None else {"namespace": first.namespace, "task": first.name}
+    query = statement("waiting_tasks").format(bound=bound, owned=owned, told=TOLD_COUNT)
+    rows = connection.execute(query, {"now_us": now_us, "limit": limit, **names}).fetchall()
+    refs = [TaskRef(namespace, task) for namespace, task, waits in rows if waits]
+    return WaitingTasks(refs, TaskRef(*rows[limit][:2]) if len(rows) > limit else None)
 
 
 def find_overlap_ready(connection: sqlite3.Connection, refs: Sequence[TaskRef]) -> list[Instance]:
