@@ -121,11 +121,8 @@ proto: $(STAMP) ## Generate the protobuf modules from worker.proto
 	@$(BIN)/python tools/generate_proto.py
 
 AGAINST ?=
-bench: $(STAMP) ## Measure the databases' bound, throughput, latency and memory (AGAINST=celery-redis,pgqueuer)
-	@$(BIN)/python bench/limit.py
-	@$(BIN)/python bench/throughput.py --against "$(AGAINST)"
-	@$(BIN)/python bench/latency.py --against "$(AGAINST)"
-	@$(BIN)/python bench/memory.py
+bench: $(STAMP) ## Measure every figure of docs/performance.md, two hours (QUICK=1: small; AGAINST=celery-redis,saq)
+	@$(BIN)/python bench/report.py $(if $(QUICK),--quick) $(if $(AGAINST),--against "$(AGAINST)")
 
 SEEDS ?= 0:500
 simulate: $(STAMP) ## Run simulated clusters under faults (SEEDS=0:500; HOURS=2: each for so long)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import re
 import statistics
 import sys
 import time
@@ -18,7 +17,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from random import Random
 
-from chaos.databases import Outsider, upgrade
+from chaos.databases import upgrade
+from kit.filling import Rows, Target, task_name
+from kit.registering import apply_all
 
 from ostinato.clock import SystemClock
 from ostinato.core.definition import ShellSpec, TaskDefinition
@@ -31,9 +32,8 @@ from ostinato.store.protocol import Store
 
 _BATCH = 100
 _TASK = "claimed"
-_STEP = 500_000
+_TASK_COUNT = 1_000
 _NODE = "bench-node"
-_BUFFER_POOL_BYTES = 4 * 1024**3
 
 
 class Side:
@@ -108,47 +108,18 @@ class Side:
         await self.store.commit(CommitBatch(proofs=self._proofs, successes=successes))
 
 
-def fill(outsider: Outsider, *, is_postgres: bool, finished: int, future: int) -> None:
+def fill(url: str, *, finished: int, future: int) -> None:
     """Finished rows of the last week and rows due from tomorrow on, over all partitions and many tasks."""
-    now_us = time.time_ns() // 1000
-    keys = [] if is_postgres else _drop_keys(outsider)
-    for name, count in (("finished", finished), ("future", future)):
-        for first in range(0, count, _STEP):
-            last = min(first + _STEP, count)
-            outsider.query(_insert(name, first, last, now_us=now_us, is_postgres=is_postgres))
-            print(f"  {last:,} {name}", flush=True)
-    if keys:
-        outsider.query("ALTER TABLE instance " + ", ".join(f"ADD {key}" for key in keys))
-    outsider.query("ANALYZE instance" if is_postgres else "ANALYZE TABLE instance")
-
-
-def _drop_keys(outsider: Outsider) -> list[str]:
-    """Secondary indexes, as they are to be added again: made at once they take minutes, by row an hour."""
-    outsider.query(f"SET GLOBAL innodb_buffer_pool_size = {_BUFFER_POOL_BYTES}")
-    lines = str(outsider.query("SHOW CREATE TABLE instance")[0][1]).splitlines()
-    keys = [line.strip().rstrip(",") for line in lines if re.match(r"\s*(UNIQUE )?KEY ", line)]
-    names = [key.split("`")[1] for key in keys]
-    outsider.query("ALTER TABLE instance " + ", ".join(f"DROP KEY `{name}`" for name in names))
-    return keys
-
-
-def _insert(name: str, first: int, last: int, *, now_us: int, is_postgres: bool) -> str:
-    number = "n::bigint" if is_postgres else "seq"
-    rows = f"generate_series({first}, {last - 1}) AS n" if is_postgres else f"seq_{first}_to_{last - 1}"
-    text = "lpad({0}::text, 12, '0')" if is_postgres else "lpad({0}, 12, '0')"
-    instance_id = f"concat('{name}', {text.format(number)})"
-    partition = '"partition"' if is_postgres else "`partition`"
-    age = f"{number} % 604800 * 1000000"
-    if name == "finished":
-        values = f"'success', {now_us} - {age}, {now_us} - {age}, 1, {now_us} - {age}"
-    else:
-        values = f"'pending', {now_us} + 86400000000 + {age}, {now_us}, 0, NULL"
-    payload = "'\\x7b7d'" if is_postgres else "'{}'"
-    return (
-        f"INSERT INTO instance (id, namespace, task, task_version, {partition}, priority, payload, state,"
-        f" due_us, created_us, attempt, finished_us) SELECT {instance_id}, 'default',"
-        f" concat('task', {number} % 1000), 1, {number} % 64, 5, {payload}, {values} FROM {rows}"
-    )
+    definitions = [
+        TaskDefinition("default", task_name("task-", number), ShellSpec(command="true"))
+        for number in range(_TASK_COUNT)
+    ]
+    asyncio.run(apply_all(url, definitions))
+    with Target(url) as target:
+        with target.without_keys():
+            target.make(Rows("finished", "finished", finished, _TASK_COUNT, "task-"))
+            target.make(Rows("future", "future", future, _TASK_COUNT, "task-"))
+        target.settle()
 
 
 async def measure(urls: list[str], *, batches: int) -> list[Side]:
@@ -184,8 +155,7 @@ def main() -> None:
         urls = [server.make_database(name) for name in ("claim_empty", "claim_full")]
         for url in urls:
             upgrade(url)
-        outsider = stack.enter_context(Outsider(urls[1]))
-        fill(outsider, is_postgres=is_postgres, finished=options.finished, future=options.future)
+        fill(urls[1], finished=options.finished, future=options.future)
         empty, full = asyncio.run(measure(urls, batches=options.batches))
     medians = [statistics.median(side.times_ms[20:]) for side in (empty, full)]
     print(

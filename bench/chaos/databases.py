@@ -49,6 +49,13 @@ class Outsider:
         if self._connection is not None:
             self._connection.close()
 
+    @property
+    def connection(self) -> Any:
+        """The driver's, made at first use."""
+        if self._connection is None:
+            self._connection = self._connect()
+        return self._connection
+
     def _connect(self) -> Any:
         parts = urlsplit(self._url)
         name = parts.path.lstrip("/")
@@ -89,9 +96,7 @@ class Outsider:
         end = time.monotonic() + _TRIES_S
         while True:
             try:
-                if self._connection is None:
-                    self._connection = self._connect()
-                with self._connection.cursor() as cursor:
+                with self.connection.cursor() as cursor:
                     cursor.execute(text)
                     return list(cursor.fetchall()) if cursor.description else []
             except self._away() as error:
@@ -147,6 +152,8 @@ def private_server(kind: str) -> Iterator[Restartable]:
         yield _Server(server.make_database("soak"), server.restart)
 
 
-def upgrade(url: str) -> None:
+def upgrade(url: str, *, partitions: int | None = None) -> None:
     """Bring a database to the newest schema, by the command that operators use."""
-    subprocess.run([sys.executable, "-m", "ostinato.cli", "db", "upgrade", "--database", url], check=True)
+    command = [sys.executable, "-m", "ostinato.cli", "db", "upgrade", "--database", url]
+    options = [] if partitions is None else ["--partitions", str(partitions)]
+    subprocess.run([*command, *options], check=True, stdout=subprocess.DEVNULL)

@@ -51,12 +51,12 @@ class Ostinato(Contender):
     def start_worker(self) -> subprocess.Popen[bytes]:
         return self.start("worker", self.worker_command())
 
-    def start_scheduler(self) -> subprocess.Popen[bytes]:
-        """Returns once it is ready."""
+    def start_scheduler(self, *, limit_s: float = _READY_S) -> subprocess.Popen[bytes]:
+        """Returns once it is ready; raises ``RunError`` where it is not within `limit_s`."""
         api, workers = free_port(), free_port()
         command = [sys.executable, "-m", "ostinato.cli", "scheduler", "--bind", f"127.0.0.1:{api}"]
         scheduler = self.start("scheduler", [*command, "--worker-bind", f"127.0.0.1:{workers}"])
-        end = time.monotonic() + _READY_S
+        end = time.monotonic() + limit_s
         while not _is_ready(api):
             self.require_running()
             if time.monotonic() > end:

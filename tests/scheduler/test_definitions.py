@@ -30,6 +30,7 @@ class SlowReads(MemoryStore):
         self.may_answer = asyncio.Event()
         self.may_answer.set()
         self.count = 0
+        self.versions_read: list[tuple[TaskRef, int]] = []
 
     async def get_tasks(self, refs: Sequence[TaskRef]) -> dict[TaskRef, TaskRow]:
         found = await super().get_tasks(refs)
@@ -41,6 +42,7 @@ class SlowReads(MemoryStore):
         self, versions: Sequence[tuple[TaskRef, int]]
     ) -> dict[tuple[TaskRef, int], TaskDefinition]:
         await asyncio.sleep(0)
+        self.versions_read += versions
         return await super().load_definitions(versions)
 
 
@@ -112,5 +114,25 @@ def test_what_was_loaded_is_there_whatever_made_room_meanwhile(monkeypatch: pyte
             assert definitions.is_gone(TaskRef("default", "gone"))
 
         await asyncio.gather(*(load() for _ in range(5)), look_for_one_that_is_gone())
+
+    run_virtual(story())
+
+
+def test_a_version_is_read_by_itself_only_where_it_is_not_the_newest() -> None:
+    async def story() -> None:
+        store, definitions, _ = await owned_store()
+        await definitions.load([instance("first", task=TASK.name)])
+        assert definitions.pinned(REF, 1) == TASK
+        edited = msgspec.structs.replace(TASK, description="edited")
+        await store.apply([edited], now_us=2)
+        definitions.forget(REF)
+        await definitions.load_versions([(REF, 2)])
+        assert (definitions.pinned(REF, 1), definitions.pinned(REF, 2)) == (TASK, edited)
+        assert store.versions_read == []
+        # A node that comes later has the newest only.
+        later = Definitions(store)
+        await later.load_versions([(REF, 1)])
+        assert later.pinned(REF, 1) == TASK
+        assert store.versions_read == [(REF, 1)]
 
     run_virtual(story())

@@ -35,10 +35,14 @@ class Definitions:
 
     async def load(self, instances: Iterable[Instance]) -> None:
         """Have the tasks and pinned versions of `instances` at hand, all of them until the next await."""
-        self._bound()
         # A long list is mostly of few tasks: names are cheaper to compare than references to make.
         named = dict.fromkeys((row.namespace, row.task, row.task_version) for row in instances)
-        wanted = {(TaskRef(namespace, task), version): None for namespace, task, version in named}
+        await self.load_versions([(TaskRef(namespace, task), version) for namespace, task, version in named])
+
+    async def load_versions(self, versions: Iterable[tuple[TaskRef, int]]) -> None:
+        """Have tasks, and these versions of them, at hand, all of them until the next await."""
+        self._bound()
+        wanted = dict.fromkeys(versions)
         refs = {ref: None for ref, _ in wanted}
         await self.load_tasks(refs)
         absent: set[tuple[TaskRef, int]] = set()
@@ -76,6 +80,8 @@ class Definitions:
                     continue
                 if row is not None:
                     self._tasks[ref] = row
+                    # What most instances pin; a version never changes.
+                    self._pinned[ref, row.version] = row.definition
                     self._gone.discard(ref)
                 elif ref not in self._tasks:
                     self._gone.add(ref)

@@ -104,14 +104,14 @@ class TriggerLoop(Loop):
         """What is due; of a task in `edited_us` only up to that instant."""
         effects = Effects()
         refs = list({trigger.ref: None for trigger in triggers})
-        await self._definitions.load_tasks(refs)
-        pinned = await self._store.load_definitions(
-            list({(trigger.ref, trigger.task_version): None for trigger in triggers})
-        )
+        versions = list({(trigger.ref, trigger.task_version): None for trigger in triggers})
+        await self._definitions.load_versions(versions)
         live = await self._live(refs)
+        # Meanwhile another loop may have changed a task, or made room: what is not at hand would not fire.
+        await self._definitions.load_versions(versions)
         for trigger in triggers:
             task = self._definitions.task(trigger.ref)
-            definition = pinned.get((trigger.ref, trigger.task_version))
+            definition = self._definitions.pinned(trigger.ref, trigger.task_version)
             if task is None or definition is None or task.paused or task.disabled:
                 continue
             known = live.setdefault(trigger.ref, LiveTask(known={}))

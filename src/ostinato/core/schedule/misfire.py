@@ -71,7 +71,9 @@ class _Due(NamedTuple):
 
     latest: list[int]
     total: int
-    is_at_least: bool
+    #: The first one after these; None: no further run.
+    upcoming_us: int | None
+    is_at_least: bool = False
 
 
 def plan_fires(
@@ -93,7 +95,7 @@ def plan_fires(
         return FirePlan((), 0, None, None, None, next_fire_us, "")
     step = partial(next_fire, trigger, created_us=created_us, spread_key=spread_key)
     due = _due_fires(trigger, step, first_us=next_fire_us, now_us=end_us)
-    upcoming_us = step(end_us)
+    upcoming_us = due.upcoming_us
     on_time_limit_us = BUSY_US if due.total == 1 else ON_TIME_US
     on_time = [fire_us for fire_us in due.latest if now_us - fire_us <= on_time_limit_us]
     missed = due.latest[: len(due.latest) - len(on_time)]
@@ -156,11 +158,12 @@ def _due_fires(trigger: Trigger, step: _Step, *, first_us: int, now_us: int) -> 
     fire_us = step(first_us)
     while fire_us is not None and fire_us <= now_us:
         if count == COUNT_MAX:
-            return _Due(_latest_fires(step, first_us=first_us, now_us=now_us, wanted=wanted), COUNT_MAX, True)
+            found = _latest_fires(step, first_us=first_us, now_us=now_us, wanted=wanted)
+            return _Due(found, COUNT_MAX, step(now_us), is_at_least=True)
         latest.append(fire_us)
         count += 1
         fire_us = step(fire_us)
-    return _Due(list(latest), count, False)
+    return _Due(list(latest), count, fire_us)
 
 
 def _due_interval_fires(
@@ -168,11 +171,11 @@ def _due_interval_fires(
 ) -> _Due:
     second_us = step(first_us)
     if second_us is None or second_us > now_us:
-        return _Due([first_us], 1, False)
+        return _Due([first_us], 1, second_us)
     rest = interval_fire_count(trigger.every_us, first_us=second_us, last_us=now_us)
     last_us = second_us + (rest - 1) * trigger.every_us
     latest = [last_us - back * trigger.every_us for back in range(min(rest, wanted) - 1, -1, -1)]
-    return _Due([first_us, *latest] if rest < wanted else latest, rest + 1, False)
+    return _Due([first_us, *latest] if rest < wanted else latest, rest + 1, step(last_us))
 
 
 def _latest_fires(step: _Step, *, first_us: int, now_us: int, wanted: int) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TypeAlias
 
 import msgspec
@@ -161,18 +162,22 @@ def next_fire(trigger: Trigger, after_us: int, *, created_us: int, spread_key: s
     """
     if isinstance(trigger, CronTrigger):
         offset_us = spread_offset_us(trigger.spread_us, spread_key)
-        fire_us = next_cron_fire(
-            parse_cron(trigger.cron),
-            load_zone(trigger.timezone),
-            after_us - offset_us,
-            dst_gap=trigger.dst_gap,
-            dst_fold=trigger.dst_fold,
+        fire_us = _next_cron_fire(
+            trigger.cron, trigger.timezone, after_us - offset_us, trigger.dst_gap, trigger.dst_fold
         )
         return None if fire_us is None or fire_us + offset_us > INSTANT_MAX_US else fire_us + offset_us
     if isinstance(trigger, IntervalTrigger):
         anchor_us = created_us if trigger.anchor_us is None else trigger.anchor_us
         return next_interval_fire(trigger.every_us, anchor_us, after_us)
     return next_date_fire(trigger.at_us, after_us)
+
+
+@lru_cache(maxsize=4096)
+def _next_cron_fire(
+    cron: str, timezone: str, after_us: int, dst_gap: DstGap, dst_fold: DstFold
+) -> int | None:
+    """Kept, since many tasks share an expression (every midnight), and those that do fire at once."""
+    return next_cron_fire(parse_cron(cron), load_zone(timezone), after_us, dst_gap=dst_gap, dst_fold=dst_fold)
 
 
 def describe_trigger(trigger: Trigger) -> str:
