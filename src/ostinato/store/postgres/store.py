@@ -14,7 +14,7 @@ from typing import TypeVar
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ostinato.clock import Clock
-from ostinato.core.definition import TaskRef
+from ostinato.core.definition import TaskRef, TaskRow
 from ostinato.core.model import Instance
 from ostinato.core.states import Hold
 from ostinato.errors import OstinatoError, UnavailableError, UserError
@@ -29,7 +29,7 @@ from ostinato.store.batches import (
     SubmitReceipt,
     WaitingTasks,
 )
-from ostinato.store.postgres import ownership, work
+from ostinato.store.postgres import ownership, tasks, work
 from ostinato.store.postgres.blockers import ending_blockers
 from ostinato.store.postgres.changes import Listener
 from ostinato.store.postgres.commit import PostgresBatchWriter
@@ -296,6 +296,9 @@ class PostgresStore(ServerStore):
         )
 
     # ── anyone ───────────────────────────────────────────────────────────────────────────────────────
+
+    async def get_tasks(self, refs: Sequence[TaskRef]) -> dict[TaskRef, TaskRow]:
+        return await self._hot("reading tasks", lambda driver: tasks.get_tasks(driver, refs))
 
     async def submit(self, submissions: Sequence[Submission]) -> list[SubmitReceipt]:
         if not submissions:
