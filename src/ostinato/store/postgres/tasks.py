@@ -1,4 +1,4 @@
-"""Rows of tasks by name, which every submission reads: its own statement, as building it would take longer."""
+"""Rows of tasks by name, which every submission reads: its own statement, as building it takes longer."""
 
 from __future__ import annotations
 
