@@ -23,7 +23,7 @@ AHEAD_US = 50 * MILLISECOND
 #: Mean run time from which on nothing waits ahead.
 SHORT_US = 25 * MILLISECOND
 #: Attempts that may wait ahead of a pool's slots, however many and fast these are.
-AHEAD_COUNT_MAX = 200
+AHEAD_COUNT_MAX = 1_000
 #: Longest wait of an attempt for a slot, and longest time that the mean counts without a new end.
 WAIT_US_MAX = SECOND
 #: Of the mean: the newest attempt counts as much as one of so many.
