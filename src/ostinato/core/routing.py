@@ -31,6 +31,8 @@ class WorkerView(msgspec.Struct):
     #: Slots by pool in all, and those that may be used now.
     capacity: dict[str, int]
     free: dict[str, int]
+    #: How many of its free slots by pool, over all nodes, are places in the queue ahead of its real ones.
+    ahead: dict[str, int] = {}
     #: Number of the last placement that it got; smallest is next in turn.
     turn: int = 0
 
@@ -73,7 +75,7 @@ class RoutingRound:
             free = worker.free.get(pool, 0)
             if free <= 0:
                 continue
-            load = -free / max(worker.capacity.get(pool, 1), 1) if self._strategy == "least_loaded" else 0.0
+            load = _load(worker, pool, strategy=self._strategy)
             rank = (worker.worker_id == avoid_worker_id, load, worker.turn)
             if best_rank is None or rank < best_rank:
                 best, best_rank = worker, rank
@@ -103,6 +105,17 @@ class RoutingRound:
             found = [worker for worker in self._workers if is_eligible(worker, definition)]
             self._eligible[key] = found
         return found
+
+
+def _load(worker: WorkerView, pool: str, *, strategy: Strategy) -> float:
+    """Share of its slots that a worker has in use, less one; not below 0 if what it gets waits in its queue.
+
+    Places ahead of the slots do not count as free: what another worker could start at once would wait there.
+    """
+    free = worker.free.get(pool, 0) - worker.ahead.get(pool, 0)
+    if strategy == "round_robin":
+        return 0.0 if free <= 0 else -1.0
+    return -free / max(worker.capacity.get(pool, 1), 1)
 
 
 def is_eligible(worker: WorkerView, definition: TaskDefinition) -> bool:

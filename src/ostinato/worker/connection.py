@@ -157,7 +157,9 @@ class Connection:
             self._failures = 0
             self._heard_us = self._clock.boot_us()
             self._node_id = welcome.node_id
-            self._mail = self._outbox.open(self._stream, lambda: self._credits.granted(self._stream))
+            self._mail = self._outbox.open(
+                self._stream, lambda: self._credits.granted(self._stream), lambda: self._credits.ahead
+            )
             self._links.welcomed(self, welcome.node_id, nodes=welcome.nodes)
             self._credits.welcomed(self._stream)
             _log.info("scheduler_found", extra={"address": self.address, "node_id": welcome.node_id})
@@ -328,7 +330,7 @@ class Connection:
             sequence = self._links.next_sequence()
             self._lease.sent(self._stream, sequence, at_us=now_us)
             granted, wanted = self._credits.granted(self._stream), self._credits.wanted(self._stream)
-            await stream.send([Heartbeat(sequence, now_us, granted, wanted)])
+            await stream.send([Heartbeat(sequence, now_us, granted, wanted, self._credits.ahead)])
             while not self._is_hastened and self._clock.boot_us() < next_us:
                 await self._alarm.wait(next_us)
 
