@@ -157,7 +157,7 @@ class Connection:
             self._heard_us = self._clock.boot_us()
             self._node_id = welcome.node_id
             self._mail = self._outbox.open(
-                self._stream, lambda: self._credits.granted(self._stream), lambda: self._credits.ahead
+                self._stream, lambda: self._credits.granted(self._stream), ahead=lambda: self._credits.ahead
             )
             self._links.welcomed(self, welcome.node_id, nodes=welcome.nodes)
             self._credits.welcomed(self._stream)

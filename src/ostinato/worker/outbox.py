@@ -110,7 +110,11 @@ class Outbox:
     # ── streams ───────────────────────────────────────────────────────────────────────────────────────
 
     def open(
-        self, stream: int, granted: Callable[[], dict[str, int]], ahead: Callable[[], dict[str, int]] = dict
+        self,
+        stream: int,
+        granted: Callable[[], dict[str, int]],
+        *,
+        ahead: Callable[[], dict[str, int]] = dict,
     ) -> Mail:
         """A stream has been welcomed: what it is to carry, first all that may be for its node."""
         mail = Mail(granted, self._outcomes, draining=self._draining, ahead=ahead)

@@ -1,4 +1,4 @@
-"""Waiting on the injected clock: with a deadline, for an alarm that may be set earlier, or for more to come."""
+"""Waiting on the injected clock: with a deadline, for an alarm that may be set earlier, for more to come."""
 
 from __future__ import annotations
 
