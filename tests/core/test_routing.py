@@ -8,7 +8,7 @@ from ostinato.core.states import Hold
 
 
 def worker(
-    name: str, *, free: int = 2, capacity: int = 4, labels: dict[str, str] | None = None
+    name: str, *, free: int = 2, capacity: int = 4, ahead: int = 0, labels: dict[str, str] | None = None
 ) -> WorkerView:
     return WorkerView(
         worker_id=name,
@@ -18,6 +18,7 @@ def worker(
         executors=frozenset({"python", "shell"}),
         capacity={"async": capacity, "process": capacity},
         free={"async": free, "process": free},
+        ahead={"process": ahead} if ahead else {},
     )
 
 
@@ -44,6 +45,20 @@ def test_the_least_loaded_worker_is_taken_and_its_slot_used_up() -> None:
 def test_load_is_relative_to_capacity() -> None:
     small, large = worker("small", free=2, capacity=2), worker("large", free=3, capacity=100)
     assert chosen(RoutingRound([large, small], strategy="least_loaded").place(task())) == "small"
+
+
+def test_places_ahead_of_the_slots_are_not_free_slots() -> None:
+    shell = TaskDefinition(namespace="default", name="t", executor=ShellSpec("true"))
+    queueing, plain = worker("queueing", free=54, capacity=4, ahead=50), worker("plain", free=4, capacity=4)
+    round_ = RoutingRound([queueing, plain], strategy="least_loaded")
+    assert sorted(chosen(round_.place(shell)) for _ in range(8)) == ["plain"] * 4 + ["queueing"] * 4
+    # Nobody has a free slot any more, so what waits in a queue waits least.
+    assert chosen(round_.place(shell)) == "queueing"
+    in_turn = RoutingRound(
+        [worker("queueing", free=51, capacity=4, ahead=50), worker("plain", free=4, capacity=4)],
+        strategy="round_robin",
+    )
+    assert [chosen(in_turn.place(shell)) for _ in range(6)].count("queueing") == 2
 
 
 def test_round_robin_takes_turns() -> None:
