@@ -10,9 +10,9 @@ from ostinato.core.model import Instance
 from ostinato.core.partition.effects import Effects
 from ostinato.core.partition.fire import DueTrigger, LiveTask, fire
 from ostinato.core.partition.switch import overdue_before_edit, switch_version
-from ostinato.scheduler.placing import LIVE_COUNT_MAX
 from ostinato.scheduler.loop import Loop
 from ostinato.scheduler.parts import NodeParts
+from ostinato.scheduler.placing import LIVE_COUNT_MAX
 from ostinato.scheduler.shared_time import JUMP_US
 from ostinato.store.batches import ChangedTask
 
