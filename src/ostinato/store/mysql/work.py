@@ -92,18 +92,14 @@ async def waiting_tasks(
         # Instances of a task are in one partition.
         newest = {ref: rows for ref, rows in newest.items() if rows[0][0] in owned}
         told = {ref: any(waits for _, waits in rows[:TOLD_COUNT]) for ref, rows in newest.items()}
-        waiting.update(
-            ref for ref, rows in newest.items() if told[ref] or len(rows) > TOLD_COUNT
-        )
+        waiting.update(ref for ref, rows in newest.items() if told[ref] or len(rows) > TOLD_COUNT)
         asked = [ref for ref, rows in newest.items() if not told[ref] and len(rows) == count]
     return WaitingTasks(
         [ref for ref, _ in found[:limit] if ref in waiting], found[limit][0] if len(found) > limit else None
     )
 
 
-async def _live_tasks(
-    driver: Driver, *, first: TaskRef | None, limit: int
-) -> list[tuple[TaskRef, bool]]:
+async def _live_tasks(driver: Driver, *, first: TaskRef | None, limit: int) -> list[tuple[TaskRef, bool]]:
     """Tasks that have instances, by name, and whether any of these has not ended."""
     wheres = [""]
     if first is not None:
@@ -118,7 +114,9 @@ async def _live_tasks(
         if len(found) < limit:
             query = statement("live_tasks").format(where=where, limit=limit - len(found))
             rows = await fetch(driver, query)
-            found += [(TaskRef(namespace, task), created_us is not None) for namespace, task, created_us in rows]
+            found += [
+                (TaskRef(namespace, task), created_us is not None) for namespace, task, created_us in rows
+            ]
     return found
 
 

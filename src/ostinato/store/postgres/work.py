@@ -147,9 +147,7 @@ async def waiting_tasks(
     if first is None:
         rows = await driver.fetch(_WAITING_TASKS, partitions, now_us, limit)
     else:
-        rows = await driver.fetch(
-            _WAITING_TASKS_FROM, partitions, now_us, limit, first.namespace, first.name
-        )
+        rows = await driver.fetch(_WAITING_TASKS_FROM, partitions, now_us, limit, first.namespace, first.name)
     refs = [TaskRef(namespace, task) for namespace, task, waits in rows if waits]
     return WaitingTasks(refs, TaskRef(*rows[limit][:2]) if len(rows) > limit else None)
 
