@@ -22,15 +22,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from ostinato.assembly import (
-    IN_PROCESS_ADDRESS,
-    OnReady,
-    Running,
-    StopSignals,
-    build_worker,
-    check_before_database,
-    running_node,
-)
+from ostinato.assembly import OnReady, Running, check_before_database, running_node
 from ostinato.clock import Clock, SystemClock
 from ostinato.control.document.read import Document
 from ostinato.control.plan import carry_out, plan
@@ -55,6 +47,7 @@ from ostinato.errors import OstinatoError, UserError
 from ostinato.observe.hooks import Hook, Hooks
 from ostinato.observe.records import Record, ResourceLimits, TaskModuleFailed, WorkerNameShared
 from ostinato.settings import Settings
+from ostinato.stop_signals import StopSignals
 from ostinato.wire.inprocess import InProcessNetwork
 from ostinato.wire.protocol import WorkerStream, WorkerTransport
 from ostinato.worker.app_probe import PROBE_US_MAX
@@ -62,6 +55,7 @@ from ostinato.worker.process_limits import raise_descriptor_limit
 from ostinato.worker.resources import Resources, find_resources
 from ostinato.worker.supervisor import Supervisor
 from ostinato.worker.task_environment import submitting_to
+from ostinato.worker_assembly import IN_PROCESS_ADDRESS, build_worker
 
 _Value = TypeVar("_Value")
 

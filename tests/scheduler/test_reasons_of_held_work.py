@@ -7,7 +7,9 @@ from functools import partial
 
 from support.cluster import Cluster, python_task, value_of, worker_of
 from support.fleet import Fleet, lasting
+from support.scripted_worker import ScriptedWorker
 
+from ostinato.core.definition import PythonSpec, TaskDefinition
 from ostinato.core.instants import MINUTE, SECOND
 from ostinato.core.states import Hold, State
 from ostinato.errors import UnavailableError
@@ -16,10 +18,29 @@ from ostinato.store.memory import MemoryStore
 from ostinato.testing.virtual_clock import VirtualClock, run_virtual
 from ostinato.wire.messages import Assignment
 
-#: More than a round looks at, so that what is behind them is held.
-MANY = 70
+#: More than a round looks at, also when it goes further.
+MANY = 400
 PAUSED = (Hold.PAUSED, "task default/t is paused")
 BUSY = (Hold.BUSY, "the worker that can run it is busy")
+
+
+#: It has a pool of slots of its own.
+OTHER = python_task("other", executor=PythonSpec("tasks:other"))
+
+
+async def _busy_cluster(task: TaskDefinition) -> tuple[Cluster, ScriptedWorker, list[str]]:
+    """All but the first of many wait, held: the work of another pool's idle slot stands behind them."""
+    cluster = Cluster()
+    await cluster.start(task, OTHER)
+    worker = await worker_of(cluster, _goes_on, tasks=["t", "other"], slots=1)
+    first = await cluster.submit(task)
+    await cluster.in_state(first, State.RUNNING)
+    await cluster.node.dispatch.stop()
+    due_us = cluster.clock.wall_us() - SECOND
+    identities = [await cluster.submit(task, due_us=due_us + number) for number in range(MANY)]
+    await cluster.submit(OTHER)
+    cluster.node.dispatch.start()
+    return cluster, worker, identities
 
 
 def _succeeds(_: Assignment) -> bytes:
@@ -43,10 +64,7 @@ def test_work_held_for_a_busy_worker_says_that_its_task_is_paused_and_after_that
     None
 ):
     async def story() -> None:
-        cluster, task = Cluster(), python_task()
-        await cluster.start(task)
-        worker = await worker_of(cluster, _goes_on, slots=1)
-        identities = [await cluster.submit(task) for _ in range(MANY)]
+        cluster, worker, identities = await _busy_cluster(python_task())
         held = identities[1]
         await cluster.until(lambda: _says(cluster, held, said=BUSY))
         assert await cluster.ask("pause", task="t") == "OK"
@@ -82,10 +100,7 @@ def test_work_that_no_worker_can_run_says_that_its_task_is_paused() -> None:
 
 def test_work_held_for_a_busy_worker_says_that_no_worker_has_the_labels_of_an_edit() -> None:
     async def story() -> None:
-        cluster, task = Cluster(), python_task()
-        await cluster.start(task)
-        worker = await worker_of(cluster, _goes_on, slots=1)
-        identities = [await cluster.submit(task) for _ in range(MANY)]
+        cluster, worker, identities = await _busy_cluster(python_task())
         await cluster.until(lambda: _says(cluster, identities[1], said=BUSY))
         edited = python_task(labels={"zone": "b"})
         await cluster.store.apply([edited], now_us=cluster.clock.wall_us())

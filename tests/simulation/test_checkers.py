@@ -106,6 +106,32 @@ def _supervisor_frozen(story: Story) -> None:
     story.wait(MINUTE).begin("i2", machine="n")
 
 
+def _both_guards_frozen(story: Story, *, went_on_us: int) -> None:
+    """Each would have acted for the other; the supervisor wakes."""
+    _running(story)
+    story.fault("guardian_frozen")
+    story.wait(SECOND).fault("supervisor_frozen")
+    story.wait(MINUTE).fail(code="WORKER_LOST", category="lost")
+    story.fault("supervisor_frozen", ends=True)
+    story.wait(went_on_us).end(how="killed")
+
+
+def _both_guards_frozen_ended_soon(story: Story) -> None:
+    _both_guards_frozen(story, went_on_us=100 * MILLISECOND)
+
+
+def _both_guards_frozen_went_on(story: Story) -> None:
+    _both_guards_frozen(story, went_on_us=SECOND)
+
+
+def _one_guard_woken_in_time(story: Story) -> None:
+    _running(story)
+    story.fault("guardian_frozen")
+    story.fault("supervisor_frozen")
+    story.wait(SECOND).fault("guardian_frozen", ends=True)
+    story.wait(MINUTE).fail(code="WORKER_LOST", category="lost")
+
+
 def _lost_while_it_executes(story: Story) -> None:
     _running(story)
     story.wait(MINUTE).fail(code="WORKER_LOST", category="lost")
@@ -327,6 +353,8 @@ _REFUSED: list[tuple[type[Checker], Course]] = [
     (SingleExecution, _woken_and_never_ended),
     (SingleExecution, _begun_on_a_woken_machine),
     (SingleExecution, _supervisor_frozen),
+    (SingleExecution, _both_guards_frozen_went_on),
+    (SingleExecution, _one_guard_woken_in_time),
     (SingleExecution, _lost_while_it_executes),
     (NothingLost, _accepted_and_not_there),
     (NothingLost, _deleted_alive),
@@ -351,6 +379,7 @@ _PASSING: list[tuple[type[Checker], Course]] = [
     (SingleExecution, _relaxed),
     (SingleExecution, _lost_once_it_was_killed),
     (SingleExecution, _frozen_ended_soon),
+    (SingleExecution, _both_guards_frozen_ended_soon),
     (NothingLost, _accepted_and_there),
     (NothingLost, _refused_and_not_there),
     (NothingLost, _deleted_ended),

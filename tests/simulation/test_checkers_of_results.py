@@ -92,6 +92,18 @@ def _lost_with_its_disk(story: Story) -> None:
     story.wait(MINUTE).fail(code="WORKER_LOST", category="lost")
 
 
+def _ended_and_never_heard_of(story: Story) -> None:
+    _running(story)
+    story.end()
+    story.wait(MINUTE)
+
+
+def _ended_at_the_very_end(story: Story) -> None:
+    _running(story)
+    story.end()
+    story.wait(SECOND)
+
+
 def _refused_while_it_runs(story: Story) -> None:
     _running(story)
     story.change("i", story.told("i", HistoryKind.LATE_RESULT))
@@ -164,6 +176,13 @@ def _key_again_a_day_later(story: Story) -> None:
     story.wait(25 * 60 * MINUTE).submit("j", key="k")
 
 
+def _key_ended_by_a_clock_ahead(story: Story) -> None:
+    """The clock was a minute ahead a moment ago, and showed that it had ended: it is no more."""
+    story.submit("i", key="k")
+    story.left_us = MINUTE
+    story.wait(24 * 60 * MINUTE - SECOND).submit("j", key="k")
+
+
 def _key_answered_with_another(story: Story) -> None:
     story.submit("i", key="k")
     story.submit("j", key="l")
@@ -206,6 +225,7 @@ _REFUSED: list[tuple[type[Checker], Course]] = [
     (ResultsCountOnce, _success_while_it_runs),
     (ResultsCountOnce, _failure_of_nothing),
     (ResultsCountOnce, _lost_though_it_had_ended),
+    (ResultsCountOnce, _ended_and_never_heard_of),
     (ResultsCountOnce, _refused_while_it_runs),
     (TerminalIsFinal, _back_to_work),
     (TerminalIsFinal, _replayed_by_nobody),
@@ -224,10 +244,12 @@ _PASSING: list[tuple[type[Checker], Course]] = [
     (ResultsCountOnce, _loss_of_nothing),
     (ResultsCountOnce, _lost_then_refused),
     (ResultsCountOnce, _lost_with_its_disk),
+    (ResultsCountOnce, _ended_at_the_very_end),
     (TerminalIsFinal, _replayed),
     (TerminalIsFinal, _retried),
     (OneInstancePerFire, _two_fires),
     (OneInstancePerFire, _key_again_a_day_later),
+    (OneInstancePerFire, _key_ended_by_a_clock_ahead),
     (NothingHangs, _hangs_a_while),
     (NothingHangs, _executes_for_long),
 ]

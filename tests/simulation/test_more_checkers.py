@@ -335,6 +335,12 @@ def _edit_drops_a_fire(story: Story) -> None:
     _edited(story, at_us=START_US + EVERY_US)
 
 
+def _edit_dated_by_a_clock_ahead(story: Story) -> None:
+    """It is ten seconds ahead, which the owner has not believed: nothing is due by its own time."""
+    story.left_us = 11 * SECOND
+    _edited(story, at_us=START_US + 2 * EVERY_US)
+
+
 # ── liveness ─────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -420,6 +426,7 @@ _PASSING: list[tuple[type[Checker], Course]] = [
     (Fires, _resumed_without_the_past),
     (Fires, _stands_still_while_paused),
     (Fires, _edit_before_the_fire),
+    (Fires, _edit_dated_by_a_clock_ahead),
     (Liveness, _due_later),
     (Liveness, _submitted_after_the_healing),
     (Liveness, _held_by_a_pause),

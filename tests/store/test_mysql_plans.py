@@ -98,6 +98,12 @@ _READS: dict[str, tuple[Callable[[MysqlStore], Awaitable[Any]], int]] = {
         ),
         1_300,
     ),
+    # Of each task its newest rows, and of one of which none of these waits as many as may tell.
+    "waiting_tasks": (lambda store: store.waiting_tasks(MINE, now_us=T0, first=None, limit=100), 450),
+    "waiting_tasks from one on": (
+        lambda store: store.waiting_tasks(MINE, now_us=T0, first=TaskRef("default", "m"), limit=100),
+        450,
+    ),
     "held_tasks": (lambda store: store.held_tasks(MINE), 120),
     "find_overlap_ready": (
         lambda store: store.find_overlap_ready(

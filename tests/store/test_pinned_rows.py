@@ -204,7 +204,7 @@ def _processor_ns(threads: Sequence[Path]) -> int:
 async def _rows_and_pages_of_a_look(store: PostgresStore, *, now_us: int, is_full: bool) -> int:
     if is_full:
         return await _rows_and_pages(store, work._DUE, list(ALL), now_us, 4, 101)
-    branches = work._branches(list(ALL))
+    branches = [*work._branches(list(ALL))]
     with store.floors.look() as look:
         assert not look.is_full
         columns = *zip(*branches, strict=True), [look.floor_us(branch) for branch in branches]

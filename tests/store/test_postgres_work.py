@@ -19,7 +19,7 @@ from ostinato.store.batches import CommitBatch, HeldQuery
 from ostinato.store.postgres import commit, work
 from ostinato.store.postgres.statements import statement
 from ostinato.store.postgres.store import PostgresStore
-from ostinato.store.rules import AGEING_US_PER_PRIORITY
+from ostinato.store.rules import AGEING_US_PER_PRIORITY, TOLD_COUNT
 from ostinato.store.server.database import driver_connection
 from ostinato.store.server.move_rows import move_rows
 from ostinato.testing.contracts.store_kit import ALL, HOUR, MINUTE, REF, T0, Owner, make_assign, make_instance
@@ -187,6 +187,19 @@ async def test_the_cost_of_a_claim_does_not_grow_with_the_rows_of_others(
     assert _pages(plan) <= 250
 
 
+async def test_the_cost_of_asking_where_work_waits_grows_with_tasks_and_not_with_their_rows(
+    store: PostgresStore,
+) -> None:
+    await _fill(store)
+    await store.submit([submission(f"o{number}", task=f"other{number:02}", partition=3) for number in range(30)])
+    plan = await _explain(store, work._WAITING_TASKS, list(ALL), T0, 100)
+    assert plan["Actual Rows"] == 31
+    assert _indexes(plan) == {"instance_live"}
+    # Three levels of the index, for the task and for its newest row, and that row; of one the newest that are
+    # looked at are all held.
+    assert _pages(plan) <= 31 * 2 * 5 + 2 * TOLD_COUNT
+
+
 @pytest.mark.parametrize("is_analyzed", [False, True], ids=["without-statistics", "with-statistics"])
 async def test_every_hot_statement_looks_rows_up_by_index(
     store: PostgresStore, server: TestDatabase, is_analyzed: bool
@@ -217,6 +230,8 @@ async def test_every_hot_statement_looks_rows_up_by_index(
         (work._HELD, ([0], *names, ["busy"], [100], list(ALL)), {"instance_held"}),
         (statement("overlap_ready"), names, {"instance_held", "instance_live"}),
         (statement("held_tasks"), (list(ALL),), {"instance_held"}),
+        (work._WAITING_TASKS, (list(ALL), T0, 100), {"instance_live"}),
+        (work._WAITING_TASKS_FROM, (list(ALL), T0, 100, REF.namespace, REF.name), {"instance_live"}),
         (work._EXPIRED, (T0, list(ALL), 100), {"instance_expiry"}),
         (statement("next_expiry"), (list(ALL),), {"instance_expiry"}),
         (work._LIVE, (*names, 10), {"instance_live"}),

@@ -170,13 +170,14 @@ def _plan(connection: sqlite3.Connection, query: str) -> list[str]:
         ("find_expired", "instance_expiry (expires_us>? AND expires_us<?)"),
         ("running", "instance_state (state=? AND id>?)"),
         ("live_instances", "instance_live (namespace=? AND task=?)"),
+        ("waiting_tasks", "instance_live ((namespace,task)<(?,?))"),
     ],
 )
 async def test_hot_reads_seek_in_their_index_and_do_not_sort(tmp_path: Path, name: str, index: str) -> None:
     store = await _opened(tmp_path / "a.db")
     await store.close()
     connection = sqlite3.connect(tmp_path / "a.db")
-    plan = _plan(connection, statement(name).format(owned="", priority=5, hold="busy"))
+    plan = _plan(connection, statement(name).format(owned="", priority=5, hold="busy", bound="", told=200))
     connection.close()
     assert any(index in step for step in plan), plan
     # Equal expiries may be sorted among themselves.

@@ -44,6 +44,7 @@ class ScriptedWorker:
         self.tasks = tasks
         self.slots = slots
         self.worker_id = "worker-1"
+        self.labels: dict[str, str] = {}
         self.granted = slots
         self.assigned: list[Assignment] = []
         self.cancelled: list[Cancel] = []
@@ -64,6 +65,7 @@ class ScriptedWorker:
                     protocol=PROTOCOL_VERSION,
                     worker_id=self.worker_id,
                     worker_name="scripted",
+                    labels=self.labels,
                     capacity={"async": self.slots, "process": self.slots},
                     granted={"async": self.granted, "process": self.granted},
                     tasks=[TaskRef("default", name) for name in self.tasks],

@@ -107,6 +107,8 @@ async def _seen(store: Store) -> list[object]:
         await store.find_expired(ALL, now_us=T0, limit=10),
         await store.next_expiry_us(ALL),
         await store.held_tasks(ALL),
+        # In an order of each store's own.
+        sorted((await store.waiting_tasks([0, 1, 2], now_us=T0, first=None, limit=10)).refs),
         await store.live_instances(refs, limit=10),
         await store.find_overlap_ready(refs),
         await store.running_instances([1, 2], after_id="", limit=10),

@@ -102,6 +102,24 @@ def test_too_many_attempts_for_smaller_pools_delay_the_first_promise() -> None:
     assert ledger.promise(1, "process", count=1) == 1
 
 
+def test_places_ahead_are_promised_as_slots_are_and_what_was_promised_outlasts_their_fall() -> None:
+    ledger = opened({"process": 2}, 1)
+    ledger.set_ahead("process", 3)
+    assert ledger.promise(1, "process", count=9) == 5
+    for _ in range(3):
+        assert ledger.take(1, "process")
+    ledger.set_ahead("process", 0)
+    assert (ledger.free("process"), ledger.excess("process")) == (0, 3)
+    assert ledger.take(1, "process")
+    for _ in range(2):
+        ledger.release("process")
+    assert (ledger.free("process"), ledger.excess("process")) == (0, 1)
+    ledger.returned(1, {"process": 1})
+    assert (ledger.free("process"), ledger.excess("process")) == (0, 0)
+    ledger.release("process")
+    assert ledger.promise(1, "process", count=9) == 1
+
+
 @given(claims=st.lists(st.dictionaries(POOLS, st.integers(-5, 40)), max_size=20))
 def test_whatever_a_node_claims_to_have_given_back_no_slot_is_promised_twice(
     claims: list[dict[str, int]],
@@ -122,7 +140,7 @@ def test_whatever_a_node_claims_to_have_given_back_no_slot_is_promised_twice(
 class ManyNodes(RuleBasedStateMachine):
     """A worker and three nodes. Streams keep their order but know none among each other; they break at will.
 
-    Acknowledgements are repeated and grants arrive late.
+    Acknowledgements are repeated and grants arrive late, and places ahead of the slots come and go.
     """
 
     capacity = {"process": 3, "async": 5}  # noqa: RUF012 - never changed
@@ -131,6 +149,9 @@ class ManyNodes(RuleBasedStateMachine):
         super().__init__()
         self.slots = SlotLedger(self.capacity)
         self.running: list[str] = []
+        self.ahead = dict.fromkeys(self.capacity, 0)
+        #: Promised or taken: never more than this, which falls as those do.
+        self.most = dict(self.capacity)
         self.stream_count = 0
         self.streams = [0, 0, 0]
         self.credits = [CreditLedger(), CreditLedger(), CreditLedger()]
@@ -148,6 +169,11 @@ class ManyNodes(RuleBasedStateMachine):
         self.slots.open(self.stream_count)
         self.credits[node] = CreditLedger(self.slots.granted(self.stream_count))
         self.to_worker[node] = []
+
+    @rule(pool=POOLS, count=st.integers(0, 6))
+    def set_ahead(self, pool: str, count: int) -> None:
+        self.slots.set_ahead(pool, count)
+        self.ahead[pool] = count
 
     @rule(node=NODES, pool=POOLS, count=st.integers(1, 5))
     def promise(self, node: int, pool: str, count: int) -> None:
@@ -198,10 +224,14 @@ class ManyNodes(RuleBasedStateMachine):
         for pool, slots in self.capacity.items():
             taken = self.running.count(pool)
             promised = sum(self.slots.outstanding(stream, pool) for stream in self.streams)
-            assert promised + taken + self.slots.free(pool) == slots
+            bound = slots + self.ahead[pool]
+            assert promised + taken + self.slots.free(pool) - self.slots.excess(pool) == bound
+            # Where the bound has fallen, what was promised before is used up, and nothing new is promised.
+            assert promised + taken <= max(bound, self.most[pool])
+            self.most[pool] = promised + taken
             usable = sum(credits.available(pool) for credits in self.credits)
             under_way = sum(queue.count(pool) for queue in self.to_worker)
-            assert usable + under_way + taken <= slots
+            assert usable + under_way + taken <= promised + taken
 
     @invariant()
     def no_node_has_more_credit_than_was_promised_to_it(self) -> None:
@@ -216,6 +246,8 @@ class ManyNodes(RuleBasedStateMachine):
             self.slots.close(stream)
         for pool in self.running:
             self.slots.release(pool)
+        for pool in self.capacity:
+            self.slots.set_ahead(pool, 0)
         assert {pool: self.slots.free(pool) for pool in self.capacity} == self.capacity
 
 

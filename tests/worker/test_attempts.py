@@ -15,6 +15,7 @@ from ostinato.testing.inline_executor import InlineExecutor
 from ostinato.testing.virtual_clock import VirtualClock, run_virtual
 from ostinato.wire.messages import Accepted, Assignments, Cancel, Heartbeat
 from ostinato.worker.attempts import Attempts
+from ostinato.worker.credits import Credits
 from ostinato.worker.epochs import Epochs
 from ostinato.worker.lease_guard import LeaseGuard
 from ostinato.worker.outbox import Outbox
@@ -29,7 +30,7 @@ MARGIN_US = GRACE_US + SECOND
 class Frozen:
     """Attempts of a supervisor that looks at no limit, as if it were frozen, over an inline executor."""
 
-    def __init__(self, functions: dict[str, Callable[..., object]]) -> None:
+    def __init__(self, functions: dict[str, Callable[..., object]], credits: Credits | None = None) -> None:
         self.clock = VirtualClock()
         self.lease = LeaseGuard()
         self.outbox = Outbox()
@@ -38,7 +39,7 @@ class Frozen:
         )
         self.attempts = Attempts(
             clock=self.clock,
-            credits=credits_of({"async": 10}),
+            credits=credits_of({"async": 10}) if credits is None else credits,
             outbox=self.outbox,
             lease=self.lease,
             epochs=Epochs(),
@@ -58,10 +59,13 @@ class Frozen:
 
 
 def play(
-    story: Callable[[Frozen], Coroutine[None, None, None]], functions: dict[str, Callable[..., object]]
+    story: Callable[[Frozen], Coroutine[None, None, None]],
+    functions: dict[str, Callable[..., object]],
+    *,
+    credits: Credits | None = None,
 ) -> None:
     async def whole() -> None:
-        frozen = Frozen(functions)
+        frozen = Frozen(functions, credits)
         await frozen.open()
         await story(frozen)
         await frozen.executor.close()

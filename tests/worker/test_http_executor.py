@@ -23,8 +23,9 @@ from ostinato.core.definition import HttpSpec
 from ostinato.core.failure.failure import Failure
 from ostinato.core.instants import MILLISECOND, SECOND
 from ostinato.testing.contracts.executor_harness import attempt_of, opened, task_spec
-from ostinato.worker.executors.http import HttpExecutor, is_success
+from ostinato.worker.executors.http import HttpExecutor
 from ostinato.worker.executors.http_body import BODY_BYTES_MAX, decoded_body, text_of
+from ostinato.worker.executors.http_exchange import is_success
 from ostinato.worker.executors.protocol import AttemptFinished, AttemptStart
 
 GOOD = b'{"found": [1, 2]}'

@@ -12,6 +12,7 @@ from ostinato.control.names import validate_text
 from ostinato.control.requests import ANSWER_WAIT_US, BY_LENGTH_MAX, Asker
 from ostinato.errors import UserError
 from ostinato.store.protocol import Store
+from ostinato.store.sampled_time import SampledTime
 
 #: Who asked, where a request does not say.
 BY_DEFAULT = "rest"
@@ -24,6 +25,8 @@ class Services:
         """`wait_us` is the longest wait for an owner's answer."""
         self.store = store
         self.clock = clock
+        #: What submissions are dated by.
+        self.time = SampledTime(store, clock)
         self.rng = rng
         self.wait_us = wait_us
 

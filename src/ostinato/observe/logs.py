@@ -54,7 +54,6 @@ _LEVELS: dict[type[Record], int] = {
     r.WorkerNameShared: logging.WARNING,
     r.TreeEndReported: logging.WARNING,
     r.TaskModuleFailed: logging.ERROR,
-    r.LoopFailed: logging.ERROR,
     r.OrphanFound: logging.ERROR,
     r.DatabaseFull: logging.ERROR,
     r.ClockJumped: logging.ERROR,
@@ -64,7 +63,7 @@ _LEVELS: dict[type[Record], int] = {
     r.InvariantBroken: logging.CRITICAL,
 }
 #: Kinds whose level depends on what the record says.
-_BY_CONTENT = (r.AttemptEnded, r.InstanceEnded, r.LoopFailed)
+_BY_CONTENT = frozenset({r.AttemptEnded, r.InstanceEnded, r.LoopFailed})
 
 
 class LogHook:
@@ -87,17 +86,15 @@ class LogHook:
         kind = type(record)
         if kind not in _BY_CONTENT:
             return _LEVELS.get(kind, logging.INFO)
-        match record:
-            case r.AttemptEnded(outcome="success") | r.InstanceEnded(state="success"):
+        if isinstance(record, r.AttemptEnded):
+            return self._routine_level if record.outcome == "success" else logging.WARNING
+        if isinstance(record, r.LoopFailed):
+            return logging.DEBUG if record.is_repeated else logging.ERROR
+        if isinstance(record, r.InstanceEnded):
+            if record.state == "success":
                 return self._routine_level
-            case r.AttemptEnded():
-                return logging.WARNING
-            case r.LoopFailed(is_repeated=True):
-                return logging.DEBUG
-            case r.InstanceEnded(state="failed"):
-                return logging.ERROR
-            case _:
-                return _LEVELS.get(type(record), logging.INFO)
+            return logging.ERROR if record.state == "failed" else logging.INFO
+        return logging.INFO
 
 
 def configure_logging(

@@ -13,6 +13,7 @@ from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
 from ostinato.observe import records as r
+from ostinato.observe.histogram import LoopHistogram
 from ostinato.observe.hooks import Hooks
 from ostinato.observe.records import Record
 
@@ -111,10 +112,15 @@ class MetricsHook:
         )
         self.ended = self._counter("instances_ended", "Instances that ended, by state.", labels=["state"])
         self.refused = self._counter("results_refused", "Results that did not count (I6).", labels=[])
-        self.queue_wait = self._histogram(
-            "queue_wait_seconds", "Assignment after the due time.", buckets=_LONG_S
+        self.queue_wait = LoopHistogram(
+            "ostinato_queue_wait_seconds",
+            "Assignment after the due time.",
+            bounds=_LONG_S,
+            registry=registry,
         )
-        self.run_time = self._histogram("run_seconds", "Run time of attempts.", buckets=_LONG_S)
+        self.run_time = LoopHistogram(
+            "ostinato_run_seconds", "Run time of attempts.", bounds=_LONG_S, registry=registry
+        )
         self.live = Gauge(
             "ostinato_live_instances", "Instances that have not ended.", ["state"], registry=registry
         )

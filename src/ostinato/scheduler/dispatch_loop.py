@@ -133,9 +133,11 @@ class DispatchLoop(Loop):
         )
         self._send(effects, placed.placements, sessions, dropped=outcome.dropped)
         goes_on = False
-        if not found.more or (more_held and effects.started):
+        if more_held and effects.started:
             self._behind.forget()
-            goes_on = more_held and bool(effects.started)
+            goes_on = True
+        elif not found.more:
+            self._behind.seen_all(routing) if placed.busy else self._behind.forget()
         elif effects.batch.holds or (effects.started and not placed.busy):
             # What stands behind has come nearer; without a worker it has not.
             goes_on = bool(sessions)
@@ -147,7 +149,7 @@ class DispatchLoop(Loop):
     def _next_look_us(self, found: FoundWork) -> int | None:
         """When to look again if nothing happens before."""
         times = [] if found.next_due_us is None else [self._time.boot_at(found.next_due_us)]
-        if self._behind.has_idle:
+        if found.more and self._behind.is_resting():
             times.append(self._behind.next_boot_us)
         return min(times, default=None)
 

@@ -61,11 +61,6 @@ class WorkBehind:
         return bool(self._sought)
 
     @property
-    def has_idle(self) -> bool:
-        """Whether slots are idle beside a backlog."""
-        return bool(self._idle)
-
-    @property
     def next_boot_us(self) -> int:
         """When to look again, if nothing happens before."""
         return self._next_boot_us
@@ -105,9 +100,16 @@ class WorkBehind:
         return any(self._is_wanted(ref, routing) for ref in self._sought)
 
     def forget(self) -> None:
-        """There is no backlog, or slots that were idle have got work."""
+        """Nothing is left in the queue, or slots that were idle may have work now."""
         self._idle = frozenset()
         self._sought.clear()
+
+    def seen_all(self, routing: RoutingRound) -> None:
+        """A look has gone to the end of the queue, and what is left waits for busy workers."""
+        self._idle = _idle(routing.workers)
+        self._sought.clear()
+        # As soon as there is more it is asked for.
+        self._is_under_way, self._next_boot_us = False, 0
 
     async def seek(self, partitions: Sequence[int], routing: RoutingRound, *, now_us: int) -> bool:
         """After a look that has left rows in the queue: whether to go on at once.

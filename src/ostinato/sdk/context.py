@@ -132,11 +132,21 @@ class Context:
         self.attempt = attempt
         self.attempt_id = attempt_id
         self.retry_count = retry_count
-        self.deadline: datetime | None = None if deadline_us is None else to_datetime(deadline_us)
-        self.scheduled: datetime | None = None if fire_us is None else to_datetime(fire_us)
+        self._deadline_us = deadline_us
+        self._fire_us = fire_us
         self.shard = shard
         self.shard_total = shard_total
         self._backend = LocalBackend() if backend is None else backend
+
+    @cached_property
+    def deadline(self) -> datetime | None:
+        """When the attempt is ended for running too long, in UTC; None if it has all the time it wants."""
+        return None if self._deadline_us is None else to_datetime(self._deadline_us)
+
+    @cached_property
+    def scheduled(self) -> datetime | None:
+        """Instant of the fire that made the instance, in UTC; None if no fire did."""
+        return None if self._fire_us is None else to_datetime(self._fire_us)
 
     @property
     def fencing_token(self) -> FencingToken:

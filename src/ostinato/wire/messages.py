@@ -187,8 +187,11 @@ class Specs(msgspec.Struct):
     items: list[TaskSpec]
 
 
-class Assignment(msgspec.Struct, kw_only=True):
-    """Run this attempt. Written to the database before it was sent."""
+class Assignment(msgspec.Struct, kw_only=True, array_like=True):
+    """Run this attempt. Written to the database before it was sent.
+
+    A list where a worker hands it to a process, which is of the same version.
+    """
 
     instance_id: str
     ref: TaskRef

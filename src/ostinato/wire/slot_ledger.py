@@ -13,6 +13,9 @@ A slot is promised to one stream at a time. It is free again when the node of th
 given it back, or when the stream has ended: nothing that was on its way there can arrive any more. So, over
 all streams, (slots promised and not taken) + (slots taken) never exceeds the capacity, whatever nodes say and
 in whatever order their streams bring it. All counts of a stream but the wanted one only rise.
+
+Places in a queue ahead of the slots count as slots here, and their number may change. It falls as promises
+are used up, given back, or end with their stream: what was promised before stays promised.
 """
 
 from __future__ import annotations
@@ -38,6 +41,7 @@ class SlotLedger:
 
     def __init__(self, capacity: Mapping[str, int]) -> None:
         self._capacity = dict(capacity)
+        self._ahead = dict.fromkeys(capacity, 0)
         self._occupied = dict.fromkeys(capacity, 0)
         self._streams: dict[int, _Promises] = {}
 
@@ -56,6 +60,10 @@ class SlotLedger:
         """Slots taken."""
         return dict(self._occupied)
 
+    def capacity(self, pool: str) -> int:
+        """Slots that there are."""
+        return self._capacity.get(pool, 0)
+
     def open(self, stream: int) -> None:
         """A stream begins, with nothing promised on it."""
         self._streams[stream] = _Promises(self._capacity)
@@ -64,10 +72,26 @@ class SlotLedger:
         """A stream is over for good: what was promised on it and not taken is free. Idempotent."""
         self._streams.pop(stream, None)
 
+    def set_ahead(self, pool: str, count: int) -> None:
+        """From now on so many attempts may wait ahead of the slots of a pool that there is."""
+        self._ahead[pool] = count
+
+    def ahead(self, pool: str) -> int:
+        """How many attempts may wait ahead of a pool's slots."""
+        return self._ahead.get(pool, 0)
+
     def free(self, pool: str) -> int:
-        """Slots neither taken nor promised; none while more are taken than there are."""
+        """Slots and places ahead neither taken nor promised; none while more are taken than there are."""
+        return max(0, self._left(pool))
+
+    def excess(self, pool: str) -> int:
+        """By how many there are more taken and promised than slots and places ahead."""
+        return max(0, -self._left(pool))
+
+    def _left(self, pool: str) -> int:
         promised = sum(promises.outstanding(pool) for promises in self._streams.values())
-        return max(0, self._capacity.get(pool, 0) - self._occupied.get(pool, 0) - promised)
+        bound = self._capacity.get(pool, 0) + self._ahead.get(pool, 0)
+        return bound - self._occupied.get(pool, 0) - promised
 
     def outstanding(self, stream: int, pool: str) -> int:
         """Slots promised on a stream for which no assignment has come."""

@@ -10,6 +10,12 @@ from ostinato.core.payload import RESULT_BYTES_MAX
 from ostinato.wire.messages import Assignment, RunningReport, TaskSpec
 from ostinato.worker.executors.protocol import AttemptFinished, AttemptStart, Executor, StopReason
 
+#: Why an attempt is handed back that was stopped before any of it ran.
+_HANDED_BACK = {
+    StopReason.DRAIN: "the worker drains",
+    StopReason.LEASE_ENDED: "its lease ended before its start",
+}
+
 
 def kind_of(executor: ExecutorSpec) -> str:
     """Kind of executor that runs it, as its tag says."""
@@ -55,8 +61,8 @@ def outcome_of(attempt: RunningAttempt, finished: AttemptFinished) -> Outcome:
     """What the scheduler is told of an ended attempt.
 
     A result counts if the attempt had it before it was stopped. Otherwise a stop decides what the end means,
-    whatever the attempt still reported. What never ran when the worker drains is handed back unstarted, as is
-    what was refused just before its start.
+    whatever the attempt still reported. What never ran when the worker drains or its lease ends is handed
+    back unstarted, as is what was refused just before its start.
     """
     assignment = attempt.assignment
     outcome = Outcome(
@@ -71,8 +77,8 @@ def outcome_of(attempt: RunningAttempt, finished: AttemptFinished) -> Outcome:
     if finished.refused:
         outcome.unstarted_reason = finished.refused
     elif attempt.stop_reason is not None and not was_first:
-        if finished.started_us is None and attempt.stop_reason is StopReason.DRAIN:
-            outcome.unstarted_reason = "the worker drains"
+        if finished.started_us is None and attempt.stop_reason in _HANDED_BACK:
+            outcome.unstarted_reason = _HANDED_BACK[attempt.stop_reason]
         else:
             outcome.failure = _stop_failure(attempt)
     elif finished.collateral:

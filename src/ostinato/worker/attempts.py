@@ -1,18 +1,20 @@
 """The attempts that a worker has: accepted, running, stopped at their limits, ended.
 
 This is the part of the supervisor that decides; it waits for nothing. Assignments come in, executors report
-through it (it is their ``EventSink``), and what the node must hear goes to the outbox.
+through it (it is their ``EventSink``), and what the node must hear goes to the outbox. No executor has more
+attempts of the ``process`` pool than that has slots; what comes beyond waits here, see ``ahead.py``.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from ostinato.clock import Clock
-from ostinato.core.definition import TaskRef, pool_of
+from ostinato.core.definition import Pool
 from ostinato.core.model import Outcome, OutputChunk
 from ostinato.wire.messages import Assignment, Assignments, Cancel, Progress, RunningReport, TaskSpec
+from ostinato.worker.ahead import WAIT_US_MAX, QueueAhead
 from ostinato.worker.attempt import RunningAttempt, kind_of, outcome_of, refusal
 from ostinato.worker.credits import Credits
 from ostinato.worker.deadlines import Deadline, DeadlineHeap, DeadlineKind
@@ -26,6 +28,7 @@ from ostinato.worker.executors.protocol import (
 )
 from ostinato.worker.lease_guard import LeaseGuard
 from ostinato.worker.outbox import Outbox
+from ostinato.worker.versions import Version, Versions
 
 
 class Attempts:
@@ -49,12 +52,14 @@ class Attempts:
         self._epochs = epochs
         self._executors = {executor.kind: executor for executor in executors}
         self._on_deadline = on_deadline
-        #: Task versions that each stream's node has told.
-        self._specs: dict[int, dict[tuple[TaskRef, int], TaskSpec]] = {}
+        self._versions = Versions(self._executors)
         self._running: dict[str, RunningAttempt] = {}
         #: Running attempts that depend on a lease, by partition.
         self._strict: dict[int, dict[str, RunningAttempt]] = {}
         self._deadlines = DeadlineHeap(self._running.__contains__)
+        #: Of the pool whose slots are few and whose attempts are short: the other one's share a process.
+        self._queues: dict[Pool, QueueAhead] = {"process": QueueAhead(credits.capacity("process"))}
+        self._is_start_due = False
         self._refusal_reason = ""
         #: Set while nothing runs.
         self.is_idle = asyncio.Event()
@@ -72,83 +77,91 @@ class Attempts:
 
     def end_stream(self, stream: int) -> None:
         """Task versions are told anew on every stream. Idempotent."""
-        self._specs.pop(stream, None)
+        self._versions.end_stream(stream)
 
     def learn(self, stream: int, specs: Sequence[TaskSpec]) -> None:
         """Task versions that later assignments of a stream use."""
-        known = self._specs.setdefault(stream, {})
-        known.update(((spec.ref, spec.version), spec) for spec in specs)
+        self._versions.learn(stream, specs)
 
     def refuse_new(self, reason: str) -> None:
-        """Refuse every assignment from now on, unstarted."""
+        """Refuse every assignment from now on, unstarted, and hand back those that wait for a slot."""
         self._refusal_reason = reason
         self._credits.stop_granting()
+        for queue in self._queues.values():
+            self._hand_back(queue.waiting, reason)
 
     def assign(self, stream: int, message: Assignments) -> None:
         """Start or refuse attempts; a repeated assignment changes nothing."""
         self._outbox.accept(stream, [assignment.attempt_id for assignment in message.items])
         starts: dict[str, list[AttemptStart]] = {}
         refused: list[Outcome] = []
+        leases: dict[int, int | None] = {}
         extended: set[int] = set()
         boot_us, wall_us = self._clock.boot_us(), self._clock.wall_us()
-        specs = self._specs.get(stream, {})
         stale = not self._lease.covers(stream, message.heartbeat_sequence, now_us=boot_us)
         for assignment in message.items:
             attempt_id = assignment.attempt_id
+            version = self._versions.of(stream, assignment)
             if attempt_id in self._running or self._outbox.holds(attempt_id):
-                self._take_repeated(stream, specs.get((assignment.ref, assignment.version)))
+                self._take_repeated(stream, version)
                 continue
-            spec = specs.get((assignment.ref, assignment.version))
-            reason = self._reason_to_refuse(stream, assignment, spec, stale=stale)
-            if reason or spec is None:
+            reason = self._reason_to_refuse(stream, assignment, version, stale=stale)
+            if reason or version is None or version.executor is None:
                 refused.append(refusal(assignment, reason=reason, now_us=wall_us))
                 continue
-            if self._lease.assigned(
-                stream, assignment.partition, heartbeat_sequence=message.heartbeat_sequence
-            ):
-                extended.add(assignment.partition)
-            start = self._take(assignment, spec, wall_us=wall_us)
-            starts.setdefault(kind_of(spec.executor), []).append(start)
+            partition = assignment.partition
+            if partition not in leases:
+                if self._lease.assigned(stream, partition, heartbeat_sequence=message.heartbeat_sequence):
+                    extended.add(partition)
+                leases[partition] = self._lease.ends_us(partition)
+            start = AttemptStart(assignment, version.spec, lease_ends_us=leases[partition])
+            if version.spec.timeout_us is not None:
+                start.deadline_us = wall_us + version.spec.timeout_us
+            attempt = RunningAttempt(start, pool=version.pool, executor=version.executor)
+            self._enter(attempt)
+            queue = self._queues.get(attempt.pool)
+            if queue is None or queue.enter(attempt, now_us=boot_us):
+                starts.setdefault(attempt.executor.kind, []).append(attempt.start)
+            else:
+                self._on_deadline(boot_us + WAIT_US_MAX)
         if refused:
             self._outbox.add_outcomes(refused)
-        if starts:
+        if self._running:
             self.is_idle.clear()
             self.lease_extended(extended)
+            self._watch(leases)
         for kind, items in starts.items():
             self._executors[kind].start(items)
 
-    def _take(self, assignment: Assignment, spec: TaskSpec, *, wall_us: int) -> AttemptStart:
+    def _enter(self, attempt: RunningAttempt) -> None:
         """Enter an accepted assignment in the tables."""
-        deadline_us = None if spec.timeout_us is None else wall_us + spec.timeout_us
-        start = AttemptStart(assignment, spec, deadline_us)
-        attempt = RunningAttempt(
-            start,
-            pool=pool_of(spec.executor, spec.isolation),
-            executor=self._executors[kind_of(spec.executor)],
-        )
+        assignment = attempt.assignment
         self._running[assignment.attempt_id] = attempt
-        if spec.exclusive == "strict":
-            partition = assignment.partition
-            self._strict.setdefault(partition, {})[assignment.attempt_id] = attempt
-            start.lease_ends_us = self._lease.ends_us(partition)
-            stop_us = self._lease.stop_us(partition, spec.grace_us)
-            if stop_us is not None:
-                self._on_deadline(stop_us)
-        return start
+        if attempt.spec.exclusive == "strict":
+            self._strict.setdefault(assignment.partition, {})[assignment.attempt_id] = attempt
+        else:
+            attempt.start.lease_ends_us = None
+
+    def _watch(self, partitions: Iterable[int]) -> None:
+        """Look at strict attempts of partitions when the first of them might have to be stopped."""
+        for partition in partitions:
+            check_us = self._lease.check_us(partition) if partition in self._strict else None
+            if check_us is not None:
+                self._on_deadline(check_us)
 
     def _reason_to_refuse(
-        self, stream: int, assignment: Assignment, spec: TaskSpec | None, *, stale: bool
+        self, stream: int, assignment: Assignment, version: Version | None, *, stale: bool
     ) -> str:
         """Why an assignment is not started; empty, and a slot taken, if it is."""
-        if spec is None:
+        if version is None:
             return f"the worker was not told of version {assignment.version} of {assignment.ref}"
-        kind, pool = kind_of(spec.executor), pool_of(spec.executor, spec.isolation)
+        pool = version.pool
         # Taken first: what arrives has used up a grant, and giving it back grants it again.
         if not self._credits.take(stream, pool):
             return self._refusal_reason or f"the worker has no free slot in its {pool} pool"
         reason = self._refusal_reason or self._credits.pause_reason
-        if not reason and kind not in self._executors:
-            reason = f"the worker has no executor for {kind} tasks"
+        if not reason and version.executor is None:
+            reason = f"the worker has no executor for {kind_of(version.spec.executor)} tasks"
         is_current = self._epochs.hear(assignment.partition, assignment.epoch)
         if not reason and stale:
             reason = "its lease was over when it arrived"
@@ -158,10 +171,10 @@ class Attempts:
             self._credits.give_back(pool)
         return reason
 
-    def _take_repeated(self, stream: int, spec: TaskSpec | None) -> None:
+    def _take_repeated(self, stream: int, version: Version | None) -> None:
         """The node has spent a credit on what is here already."""
-        if spec is not None and self._credits.take(stream, pool_of(spec.executor, spec.isolation)):
-            self._credits.give_back(pool_of(spec.executor, spec.isolation))
+        if version is not None and self._credits.take(stream, version.pool):
+            self._credits.give_back(version.pool)
 
     def cancel(self, message: Cancel) -> None:
         """Somebody wants the attempt to end; one that has ended is reported as it ended."""
@@ -179,7 +192,7 @@ class Attempts:
         for deadline in self._deadlines.pop_due(now_us):
             self._on_due(deadline, now_us)
         lease_us = self._stop_unleased(now_us)
-        times = [self._deadlines.next_us, lease_us]
+        times = [self._deadlines.next_us, lease_us, self._hand_back_overdue(now_us)]
         return min((at_us for at_us in times if at_us is not None), default=None)
 
     def stop_all(self, reason: StopReason, *, grace_us_max: int) -> None:
@@ -222,23 +235,68 @@ class Attempts:
                 self._stop(attempt, StopReason.LEASE_ENDED, grace_us=grace_us)
         return min(later, default=None)
 
-    def lease_extended(self, partitions: Iterable[int]) -> None:
+    def lease_extended(self, partitions: Collection[int]) -> None:
         """The leases of partitions moved; what they cover is watched at their new ends."""
         for partition in partitions:
             strict = self._strict.get(partition)
             if not strict:
                 continue
-            ends_us, check_us = self._lease.ends_us(partition), self._lease.check_us(partition)
+            ends_us = self._lease.ends_us(partition)
             for attempt in strict.values():
                 attempt.start.lease_ends_us = ends_us
-            if check_us is not None:
-                self._on_deadline(check_us)
+        self._watch(partitions)
 
     def _stop(self, attempt: RunningAttempt, reason: StopReason, *, grace_us: int) -> None:
         if attempt.stop_reason is None:
             # The first reason stays: it is why the attempt ends, whatever follows only hastens it.
             attempt.stop_reason, attempt.stopped_us = reason, self._clock.wall_us()
-        attempt.executor.stop(attempt.assignment.attempt_id, reason=reason, grace_us=grace_us)
+        if self._waits(attempt):
+            # Its reason says what that means: a cancelled one is not handed back.
+            self._hand_back([attempt], "")
+        else:
+            attempt.executor.stop(attempt.assignment.attempt_id, reason=reason, grace_us=grace_us)
+
+    # ── attempts that wait for a slot ─────────────────────────────────────────────────────────────────
+
+    def _waits(self, attempt: RunningAttempt) -> bool:
+        queue = self._queues.get(attempt.pool)
+        return queue is not None and queue.holds(attempt.assignment.attempt_id)
+
+    def _hand_back_overdue(self, now_us: int) -> int | None:
+        """Hand back what has waited too long; returns when to look again."""
+        for queue in self._queues.values():
+            self._hand_back(queue.overdue(now_us), "its slot was not free in time")
+        self._follow_queues()
+        times = (queue.look_us() for queue in self._queues.values())
+        return min((at_us for at_us in times if at_us is not None), default=None)
+
+    def _hand_back(self, attempts: Iterable[RunningAttempt], reason: str) -> None:
+        now_us = self._clock.wall_us()
+        ended = [
+            AttemptFinished(
+                attempt_id=attempt.assignment.attempt_id, started_us=None, finished_us=now_us, refused=reason
+            )
+            for attempt in attempts
+        ]
+        if ended:
+            self.finished(ended)
+
+    def _start_waiting(self) -> None:
+        self._is_start_due = False
+        starts: dict[str, list[AttemptStart]] = {}
+        for queue in self._queues.values():
+            for attempt in queue.take():
+                starts.setdefault(attempt.executor.kind, []).append(attempt.start)
+        for kind, items in starts.items():
+            self._executors[kind].start(items)
+
+    def _follow_queues(self) -> None:
+        """Promise as much as may wait now."""
+        for pool, queue in self._queues.items():
+            self._credits.set_ahead(pool, queue.count_max)
+            look_us = queue.look_us()
+            if look_us is not None:
+                self._on_deadline(look_us)
 
     # ── EventSink ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -262,16 +320,28 @@ class Attempts:
     def finished(self, events: Sequence[AttemptFinished]) -> None:
         """Give the slots back and report the outcomes."""
         outcomes: list[Outcome] = []
+        free: dict[Pool, int] = {}
+        now_us = self._clock.boot_us()
         for finished in events:
             attempt = self._running.pop(finished.attempt_id, None)
             if attempt is not None:
-                self._credits.give_back(attempt.pool)
+                free[attempt.pool] = free.get(attempt.pool, 0) + 1
                 self._leave_lease(attempt, finished)
                 outcomes.append(outcome_of(attempt, finished))
+                if attempt.pool in self._queues:
+                    self._queues[attempt.pool].leave(finished, now_us=now_us)
         if outcomes:
             self._outbox.add_outcomes(outcomes)
+        for pool, count in free.items():
+            self._credits.give_back(pool, count=count)
         if not self._running:
             self.is_idle.set()
+        if free.keys() & self._queues.keys():
+            self._follow_queues()
+            if any(self._queues.values()) and not self._is_start_due:
+                self._is_start_due = True
+                # Not from within the executor, which is in the middle of telling an end.
+                asyncio.get_running_loop().call_soon(self._start_waiting)
 
     def _leave_lease(self, attempt: RunningAttempt, finished: AttemptFinished) -> None:
         """An attempt that died after its lease's stop time died of it: the guardian may have been first."""

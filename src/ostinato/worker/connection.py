@@ -44,6 +44,8 @@ BACKOFF_US_MIN = 100 * MILLISECOND
 BACKOFF_US_MAX = 5 * SECOND
 #: A scheduler that stays away is a warning at first, and then once in this time.
 UNREACHABLE_TOLD_US = MINUTE
+#: Between two batches of a stream: a message of gRPC costs both sides as much as what some attempts say.
+BATCH_PAUSE_US = 2 * MILLISECOND
 #: How long an address rests whose node another stream has reached; that may change unnoticed.
 SAME_NODE_US = MINUTE
 
@@ -264,7 +266,7 @@ class Connection:
     ) -> None:
         loops = [
             asyncio.create_task(self._receive_loop(stream, early)),
-            asyncio.create_task(_send_loop(stream, mail)),
+            asyncio.create_task(self._send_loop(stream, mail)),
             asyncio.create_task(self._heartbeat_loop(stream, mail, heartbeat_us)),
             asyncio.create_task(self._silence_loop()),
             asyncio.create_task(self._given_up()),
@@ -330,10 +332,11 @@ class Connection:
             while not self._is_hastened and self._clock.boot_us() < next_us:
                 await self._alarm.wait(next_us)
 
-
-async def _send_loop(stream: WorkerStream, mail: Mail) -> None:
-    while True:
-        await mail.has_mail.wait()
-        messages = mail.take()
-        if messages:
-            await send_what_fits(stream, messages)
+    async def _send_loop(self, stream: WorkerStream, mail: Mail) -> None:
+        while True:
+            await mail.has_mail.wait()
+            messages = mail.take()
+            if messages:
+                await send_what_fits(stream, messages)
+                # A lone message waits for nothing; what follows it gathers for a moment.
+                await self._clock.sleep_until_us(self._clock.boot_us() + BATCH_PAUSE_US)

@@ -5,7 +5,8 @@ The first node gets all of them, so that one node alone can use the whole worker
 * a slot that is free goes to a node that says it has due work (*demand*), else to the one with the fewest,
 * while some node has demand, the others are asked to give their unused credits back,
 * while none has, a node with less than an even share gets it from those with more. What nobody is short of
-  stays where it is, so an idle cluster moves nothing.
+  stays where it is, so an idle cluster moves nothing,
+* places ahead of the slots are shared as slots are, and asked back once there are fewer of them.
 
 Nothing is promised while granting rests: for good after a drain began, and while results cannot be kept safe.
 A drain asks everything back; what a node has given back it cannot have used for an assignment on its way.
@@ -96,6 +97,10 @@ class Credits:
             self._ask_back(is_urgent=True)
         self._note_withdrawn()
 
+    def capacity(self, pool: str) -> int:
+        """Slots of a pool, without places ahead of them."""
+        return self._ledger.capacity(pool)
+
     # ── slots ─────────────────────────────────────────────────────────────────────────────────────────
 
     def take(self, stream: int, pool: str) -> bool:
@@ -104,10 +109,22 @@ class Credits:
         self._note_withdrawn()
         return is_taken
 
-    def give_back(self, pool: str) -> None:
-        """A slot is free again."""
-        self._ledger.release(pool)
+    def give_back(self, pool: str, *, count: int = 1) -> None:
+        """So many slots are free again."""
+        for _ in range(count):
+            self._ledger.release(pool)
         self._share(pool)
+
+    def set_ahead(self, pool: str, count: int) -> None:
+        """From now on so many attempts may wait ahead of a pool's slots; no news if they could before."""
+        before = self._ledger.ahead(pool)
+        if count == before:
+            return
+        self._ledger.set_ahead(pool, count)
+        if count > before:
+            self._share(pool)
+        else:
+            self._ask_back(is_urgent=True)
 
     def stop_granting(self) -> None:
         """Grant nothing more and ask everything back; what was granted before may still arrive until then."""
@@ -144,7 +161,10 @@ class Credits:
         """Promise every free slot of a pool to somebody who is welcome, or was greeted and is alone."""
         if self._rests:
             return
-        for _ in range(self._ledger.free(pool)):
+        free = self._ledger.free(pool)
+        # To the only one at once: whom to give the next to is a question of its own for every slot.
+        step = free if len(self._links) == 1 else 1
+        while free > 0:
             stream = self._neediest(pool)
             if stream is None:
                 return
@@ -152,8 +172,8 @@ class Credits:
             self._turn += 1
             link.turn = self._turn
             if link.demand.get(pool, 0) > 0:
-                link.demand[pool] -= 1
-            self._ledger.promise(stream, pool, count=1)
+                link.demand[pool] = max(0, link.demand[pool] - step)
+            free -= self._ledger.promise(stream, pool, count=step)
             link.on_granted()
 
     def _neediest(self, pool: str) -> int | None:
@@ -175,17 +195,23 @@ class Credits:
         for pool in self._ledger.pools:
             unused = {stream: self._ledger.outstanding(stream, pool) for stream in welcome}
             demand = {stream: max(0, link.demand.get(pool, 0)) for stream, link in welcome.items()}
-            for stream, count in self._to_ask_back(unused, demand).items():
+            for stream, count in self._to_ask_back(pool, unused, demand).items():
                 if self._ledger.want(stream, pool, count=count):
                     hasten.add(stream)
         if is_urgent:
             for stream in hasten:
                 self._links[stream].on_wanted()
 
-    def _to_ask_back(self, unused: Mapping[int, int], demand: Mapping[int, int]) -> Mapping[int, int]:
+    def _to_ask_back(
+        self, pool: str, unused: Mapping[int, int], demand: Mapping[int, int]
+    ) -> Mapping[int, int]:
         if self._is_stopped:
             return unused
-        return dict.fromkeys(unused, 0) if self.pause_reason else _asked_back(unused, demand)
+        if self.pause_reason:
+            return dict.fromkeys(unused, 0)
+        asked = _asked_back(unused, demand)
+        excess = self._ledger.excess(pool)
+        return _from_richest(unused, excess) if excess > sum(asked.values()) else asked
 
 
 def _asked_back(unused: Mapping[int, int], demand: Mapping[int, int]) -> dict[int, int]:
@@ -199,8 +225,12 @@ def _asked_back(unused: Mapping[int, int], demand: Mapping[int, int]) -> dict[in
         share = sum(unused.values()) // len(unused)
         needed = sum(max(0, share - count) for count in unused.values())
         spare = {stream: max(0, count - share) for stream, count in unused.items()}
+    return _from_richest(spare, needed)
+
+
+def _from_richest(spare: Mapping[int, int], needed: int) -> dict[int, int]:
+    """How `needed` are asked of those who can spare so many; of few, so that few nodes are bothered."""
     asked: dict[int, int] = {}
-    # From the richest first, so that few nodes are bothered.
     for stream in sorted(spare, key=lambda stream: -spare[stream]):
         asked[stream] = min(spare[stream], needed)
         needed -= asked[stream]

@@ -22,7 +22,13 @@ from ostinato.worker.frames import Beats, Chunks, Finished, Ready, Run, Stop, To
 from ostinato.worker.guardian_process import NotStartedError
 from ostinato.worker.known_tasks import KnownTasks
 from ostinato.worker.python_process import PythonSettings
-from ostinato.worker.slots import LOST_COUNT_MAX, READY_SECONDS_MAX, RESTART_SECONDS, run_item
+from ostinato.worker.slots import (
+    LOST_COUNT_MAX,
+    READY_SECONDS_MAX,
+    RESTART_SECONDS,
+    UNMARK_SECONDS,
+    run_item,
+)
 from ostinato.worker.workspace import remove_scratch, scratch_path
 
 LOOP_MODULE = "ostinato.worker.loop_main"
@@ -139,6 +145,7 @@ class _LoopProcess:
         #: Attempts that depend on a lease, and the earliest end of those as the guardian has it.
         self._leased: dict[str, AttemptStart] = {}
         self._lease_ends_us: int | None = None
+        self._unmarking: asyncio.TimerHandle | None = None
         self._kills: dict[str, asyncio.TimerHandle] = {}
         #: Attempts that did not end within their grace: the process dies because of them.
         self._overdue: set[str] = set()
@@ -224,10 +231,19 @@ class _LoopProcess:
         """Take an attempt out; False if it is not here."""
         # The guardian goes on watching over what such an attempt may have left, until the process has ended.
         is_over = attempt_id not in self._lease_ended
+        is_known = self._running.pop(attempt_id, None) is not None
         if is_over and self._leased.pop(attempt_id, None) is not None and not self._leased:
             self._lease_ends_us = None
-            self.process.mark(None)
-        return self._running.pop(attempt_id, None) is not None
+            if self._running:
+                # What depends on no lease shall not end with one.
+                self._unmark()
+            elif self._unmarking is None:
+                self._unmarking = self._loop.call_later(UNMARK_SECONDS, self._unmark)
+        return is_known
+
+    def _unmark(self) -> None:
+        self._unmarking = None
+        self.process.mark(self._lease_ends_us)
 
     def _kill_for(self, attempt_id: str) -> None:
         self._overdue.add(attempt_id)
@@ -284,8 +300,9 @@ class _LoopProcess:
     def _gone(self, failure: Failure, *, refused: str = "") -> None:
         if self._ready_limit is not None:
             self._ready_limit.cancel()
-        if self._end is not None:
-            self._end.cancel()
+        for timer in (self._end, self._unmarking):
+            if timer is not None:
+                timer.cancel()
         for handle in self._kills.values():
             handle.cancel()
         now_us = self._clock.wall_us()

@@ -79,7 +79,7 @@ class Slot:
             run = self._runs.get()
             # Each time, as a task that sets up logging may have removed it.
             logging.getLogger().addHandler(handler)
-            threads = _threads_of_tasks()
+            threads = set(threading.enumerate())
             finished = copy_context().run(self._run, run, modules, state)
             if os.getpid() != self._pid:
                 # A task that forked and returned in the child: only the parent may report.

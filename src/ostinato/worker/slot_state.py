@@ -52,11 +52,18 @@ class SlotState:
         self._environ = os.environ
         self._path = sys.path
         self._leftovers = Leftovers()
+        self._module_count = 0
         self.remember()
 
     def remember(self) -> None:
-        """Note what the task finds when it begins."""
-        self._variables = dict(self._environ)
+        """Note what the task finds when it begins.
+
+        Between two attempts only an import changes that, which the number of modules shows.
+        """
+        if self._module_count == len(sys.modules):
+            return
+        self._module_count = len(sys.modules)
+        self._variables = dict(_encoded(self._environ))
         self._path_entries = list(self._path)
         self._limits = {number: resource.getrlimit(number) for number in _RESOURCES}
         self._handlers = {number: signal.getsignal(number) for number in _SIGNALS}
@@ -144,13 +151,18 @@ class SlotState:
 
     def _restore_environment(self) -> None:
         os.environ = self._environ  # noqa: B003 - the same object again, should the task have replaced it
-        now = dict(self._environ)
+        now = _encoded(self._environ)
         if now != self._variables:
             for name in now.keys() - self._variables.keys():
-                del self._environ[name]
+                del self._environ[os.fsdecode(name)]
             for name, value in self._variables.items():
                 if now.get(name) != value:
-                    self._environ[name] = value
+                    self._environ[os.fsdecode(name)] = os.fsdecode(value)
+
+
+def _encoded(environ: os._Environ[str]) -> dict[bytes, bytes]:
+    """Variables as they are kept: to decode all of them, twice an attempt, takes longer than all the rest."""
+    return environ._data  # type: ignore[attr-defined, no-any-return]  # typeshed does not name it
 
 
 def flush_streams(*streams: TextIO | None) -> None:

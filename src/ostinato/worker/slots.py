@@ -40,6 +40,9 @@ READY_SECONDS_MAX = 120.0
 LOST_COUNT_MAX = 5
 RESTART_SECONDS = 0.5
 _FLUSH_SECONDS = 0.1
+#: After the end of an attempt, until the guardian hears that a process depends on no lease: most find another
+#: attempt before, and under the same lease. Were it over meanwhile, only an idle process would be ended.
+UNMARK_SECONDS = 0.1
 _COOPERATIVE = frozenset({StopReason.CANCELLED, StopReason.DRAIN})
 
 
@@ -76,6 +79,7 @@ class SlotPool:
         self._idle: list[_Slot] = []
         self._waiting: deque[AttemptStart] = deque()
         self._by_attempt: dict[str, _Slot] = {}
+        self._unmarking: asyncio.TimerHandle | None = None
         #: Whether there ever was one: then the process that is kept ahead is to be an unused one.
         self._has_isolated = False
         self._is_closed = False
@@ -120,9 +124,20 @@ class SlotPool:
         for slot in self._by_attempt.values():
             slot.lease_moved()
 
+    def unmark_soon(self) -> None:
+        """Tell the guardian in a while which processes depend on no lease any more."""
+        if self._unmarking is None and not self._is_closed:
+            self._unmarking = asyncio.get_running_loop().call_later(UNMARK_SECONDS, self._unmark)
+
+    def _unmark(self) -> None:
+        self._unmarking = None
+        for slot in self._slots:
+            slot.lease_moved()
+
     async def close(self) -> None:
         """Kill all processes and wait for them; idempotent."""
         self._is_closed = True
+        _cancel(self._unmarking)
         while self._waiting:
             attempt = self._waiting.popleft()
             self._sink.finished([unstarted(attempt, "the worker is closing", now_us=self._clock.wall_us())])
@@ -310,9 +325,8 @@ class _Slot:
         return isinstance(executor, PythonSpec) and executor.is_async
 
     def lease_moved(self) -> None:
-        """Tell the guardian how long the running attempt may go on now."""
-        if self._attempt is not None:
-            self.process.mark(self._attempt.lease_ends_us)
+        """Tell the guardian how long the running attempt may go on now, if there is one."""
+        self.process.mark(None if self._attempt is None else self._attempt.lease_ends_us)
 
     async def close(self) -> None:
         """Kill the process and wait for it."""
@@ -393,7 +407,7 @@ class _Slot:
             if chunks:
                 self._sink.output(chunks)
         self._attempt_id, self._attempt, self._capture = "", None, None
-        self.process.mark(None)
+        self._pool.unmark_soon()
         self._pool.attempt_ended(finished)
 
     def _on_output(self, stream: str, data: bytes) -> None:

@@ -7,9 +7,9 @@
                    ▼
                unwritable: sent from memory, no new work, tried again every 2 s
 
-A group is whatever has gathered while the commit before was under way, so groups grow with the load and a
-lone outcome waits for nothing. Deletions gather for a moment. One that is lost costs a repeated outcome,
-which the node acknowledges without effect (I6).
+A group is whatever has gathered while the commit before was under way and for a moment after it, so groups
+grow with the load and a lone outcome waits for nothing. Deletions gather for a moment. One that is lost
+costs a repeated outcome, which the node acknowledges without effect (I6).
 
 Spools whose worker is gone are taken over: their outcomes become ours, durably, before their files are
 deleted. Nothing is lost whenever that breaks off, and two workers that want the same file are kept apart by
@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ostinato.clock import Clock
-from ostinato.core.instants import MINUTE, SECOND
+from ostinato.core.instants import MILLISECOND, MINUTE, SECOND
 from ostinato.core.model import Outcome
 from ostinato.errors import UserError
 from ostinato.wire.ledgers import outcome_bytes
@@ -45,6 +45,8 @@ RETRY_US = 2 * SECOND
 SCAN_US = 5 * SECOND
 #: A spool that stays unwritable is told once in this time.
 TOLD_US = MINUTE
+#: Between two groups: a commit takes as much of the processor as some attempts, and the disk may be fast.
+GROUP_PAUSE_US = 2 * MILLISECOND
 #: How long deletions gather: each costs what a group costs.
 _FORGET_DELAY_S = 0.1
 #: One group: small enough that a disk with little room takes something.
@@ -187,6 +189,8 @@ class Spool:
                 return
             if not was_written:
                 await self._pause(RETRY_US)
+            elif not self._closing.is_set():
+                await self._clock.sleep_until_us(self._clock.boot_us() + GROUP_PAUSE_US)
             if self._unwritten or not was_written:
                 self._has_work.set()
 

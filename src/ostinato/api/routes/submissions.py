@@ -47,7 +47,7 @@ async def submit_instance(
     body = SubmitBody() if data is None else data
     key = _key(body, idempotency_key)
     request = _request(body, namespace=namespace, task=task, key=key, by=by, prefix="")
-    receipts = await submit(services.store, [request], now_us=await services.store.now_us(), rng=services.rng)
+    receipts = await submit(services.store, [request], now_us=await services.time.now_us(), rng=services.rng)
     receipt = receipts[0]
     return Response(submitted_shape(receipt), status_code=201 if receipt.created else 200)
 
@@ -75,7 +75,7 @@ async def submit_instances(
         )
         for index, body in enumerate(data.submissions)
     ]
-    now_us = await services.store.now_us()
+    now_us = await services.time.now_us()
     try:
         receipts = await submit(services.store, requests, now_us=now_us, rng=services.rng)
     except UserError as error:

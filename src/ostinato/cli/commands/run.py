@@ -86,7 +86,8 @@ def _run_dev(settings: Settings, *, reload_dirs: list[str] | None, in_json: bool
     import logging
 
     from ostinato.cli import reload
-    from ostinato.cli.running import announce_dev, require_app, require_folder, run_until_signal
+    from ostinato.cli.announcing import announce_dev
+    from ostinato.cli.running import require_app, require_folder, run_until_signal
     from ostinato.dev_assembly import run_dev
     from ostinato.dev_sources import DevSources
     from ostinato.errors import UserError
@@ -138,7 +139,8 @@ def scheduler(
     """Run a scheduler node, which decides what runs when, and every retry."""
     _end_by_sigterm_at_once()
     from ostinato.assembly import run_scheduler
-    from ostinato.cli.running import announce_scheduler, run_until_signal
+    from ostinato.cli.announcing import announce_scheduler
+    from ostinato.cli.running import run_until_signal
 
     settings = settings_of(
         context,
@@ -179,8 +181,8 @@ def worker(
 ) -> None:
     """Run a worker, which connects to a scheduler and runs what it is given."""
     _end_by_sigterm_at_once()
-    from ostinato.assembly import run_worker
     from ostinato.cli.running import require_app, run_until_signal
+    from ostinato.worker_assembly import run_worker
 
     settings = settings_of(
         context,

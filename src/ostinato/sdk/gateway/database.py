@@ -17,6 +17,7 @@ from ostinato.sdk.gateway.address import SaidUrl, naming_source
 from ostinato.sdk.gateway.protocol import Glimpse
 from ostinato.store.batches import ApplyReceipt, SubmitReceipt
 from ostinato.store.protocol import Store
+from ostinato.store.sampled_time import SampledTime
 
 
 class DatabaseGateway:
@@ -25,6 +26,7 @@ class DatabaseGateway:
     def __init__(self, store: Store, said: SaidUrl, *, clock: Clock, rng: Random, by: str) -> None:
         """`said` names the database in an error; `by` is what the history says of requests."""
         self._store = store
+        self._time = SampledTime(store, clock)
         self._said = said
         self._rng = rng
         self._asker = Asker(clock=clock, rng=rng, by=by)
@@ -35,7 +37,7 @@ class DatabaseGateway:
 
     async def submit(self, requests: Sequence[SubmitRequest]) -> list[SubmitReceipt]:
         with naming_source(self._said):
-            return await submit(self._store, requests, now_us=await self._store.now_us(), rng=self._rng)
+            return await submit(self._store, requests, now_us=await self._time.now_us(), rng=self._rng)
 
     async def look(self, instance_id: str) -> Glimpse:
         with naming_source(self._said):

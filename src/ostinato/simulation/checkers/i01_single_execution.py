@@ -2,9 +2,11 @@
 
 Stronger, and seen earlier: no strict attempt is over in the database while it executes.
 
-The one allowance is the design's own: a machine that was frozen whole and wakes after its lease runs on until
-its guard acts. While it is frozen it executes nothing. What had begun there before must then end within
-``WAKING_US`` of the waking; nothing begins there any more, since that is checked just before user code.
+There are two allowances. The design's own: a machine that was frozen whole and wakes after its lease runs on
+until its guard acts. While it is frozen it executes nothing. And where supervisor and guardian are frozen at
+once, each of which would have acted for the other, nobody ends what runs beside them (docs/worker.md). Either
+way what had begun there before must end within ``WAKING_US`` of the waking; nothing begins there any more,
+since that is checked just before user code.
 """
 
 from __future__ import annotations
@@ -17,8 +19,10 @@ from ostinato.simulation.history import Event, ExecutionBegan, ExecutionEnded, F
 
 #: Between two looks of a guardian at the leases (``worker/guardian_main.py``), and as much for the kill.
 WAKING_US = 500 * MILLISECOND
-#: Kinds of fault during which nothing runs on a machine.
-FREEZES = frozenset({"machine_frozen"})
+#: During this nothing runs on a machine.
+_FROZEN = "machine_frozen"
+#: During both of these nobody on a machine can act.
+_GUARDS = frozenset({"supervisor_frozen", "guardian_frozen"})
 
 
 class SingleExecution(Checker):
@@ -33,7 +37,8 @@ class SingleExecution(Checker):
         #: By attempt id, and of each instance the attempts that execute.
         self._executing: dict[str, ExecutionBegan] = {}
         self._by_instance: dict[str, list[str]] = {}
-        self._frozen: set[str] = set()
+        #: By machine: what is frozen there.
+        self._frozen: dict[str, set[str]] = {}
         self._woken_us: dict[str, int] = {}
         #: Executions that another attempt has overtaken while their machine was frozen.
         self._overtaken: set[str] = set()
@@ -47,12 +52,12 @@ class SingleExecution(Checker):
                 self._begin(event)
             case ExecutionEnded():
                 self._end(event)
-            case Fault() if event.kind in FREEZES:
-                if event.ends:
-                    self._frozen.discard(event.target)
+            case Fault() if event.kind == _FROZEN or event.kind in _GUARDS:
+                was_unguarded = self._is_unguarded(event.target)
+                kinds = self._frozen.setdefault(event.target, set())
+                (kinds.discard if event.ends else kinds.add)(event.kind)
+                if was_unguarded and not self._is_unguarded(event.target):
                     self._woken_us[event.target] = event.at_us
-                else:
-                    self._frozen.add(event.target)
 
     def finish(self, at_us: int) -> None:
         for attempt_id in sorted(self._overtaken):
@@ -110,8 +115,12 @@ class SingleExecution(Checker):
             self._overtaken.discard(event.attempt_id)
             self._require_end(began, event.at_us)
 
+    def _is_unguarded(self, machine: str) -> bool:
+        kinds = self._frozen.get(machine, set())
+        return _FROZEN in kinds or kinds >= _GUARDS
+
     def _may_run_on(self, began: ExecutionBegan, at_us: int) -> bool:
-        if began.machine in self._frozen:
+        if self._is_unguarded(began.machine):
             return True
         woken_us = self._woken_us.get(began.machine)
         return woken_us is not None and began.at_us <= woken_us and at_us <= woken_us + WAKING_US

@@ -84,8 +84,9 @@ class OneInstancePerFire(Checker):
             if keys is None:
                 keys = self._keys[task] = Remembered(KEY_LIFETIME_US)
             live = keys.get(instance.key)
-            now_us = self.known.shared_us(at_us)
-            if live is not None and live.expires_us > now_us:
+            # What a clock that was ahead has ended has ended: retention may have taken it away.
+            _, latest_us = self.known.believed_us(at_us)
+            if live is not None and live.expires_us > latest_us:
                 self.violate(
                     at_us,
                     instance.id,

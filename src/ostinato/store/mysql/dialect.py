@@ -60,6 +60,10 @@ class MysqlDialect:
             pool_timeout=3600,
         )
 
+    def limits_reads(self, role: Role, *, left_us: int) -> bool:
+        """Only a transaction's beginning says how long its statements may run."""
+        return False
+
     async def begin(self, driver: Driver, *, role: Role, left_us: int) -> None:
         """Begin a transaction; the server ends its statements after `left_us`, and an owner's idle one.
 

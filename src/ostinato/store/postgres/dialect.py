@@ -1,8 +1,9 @@
 """asyncpg under ``ServerDatabase``: engines, statements around a transaction, proxies that pool transactions.
 
-Behind such a proxy a session is nobody's: its settings, session locks and named prepared statements end up
-elsewhere. So what a transaction needs is set for it alone (``SET LOCAL``), in one message with its BEGIN, and
-statements are prepared by name only where the server itself answers.
+Where the server itself answers, a session is ours: what all of its transactions need is set once, as it
+begins. Behind such a proxy a session is nobody's: its settings, session locks and named prepared statements
+end up elsewhere. So what a transaction needs is set for it alone (``SET LOCAL``), in one message with its
+BEGIN, and statements are not prepared by name.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from ostinato.core.instants import MILLISECOND, SECOND
 from ostinato.store.postgres.faults import fault_of
-from ostinato.store.server.database import DriverConnection, Role
+from ostinato.store.server.database import DEADLINE_US, RENEWAL_DEADLINE_US, DriverConnection, Role
 from ostinato.store.server.faults import Fault
 from ostinato.store.server.url import ServerUrl
 
@@ -23,6 +24,12 @@ from ostinato.store.server.url import ServerUrl
 _IDLE_US: dict[Role, int] = {"owner": 2 * SECOND, "renewal": 2 * SECOND, "people": 4 * SECOND}
 #: Waiting longer for a lock is repeated as if it were a deadlock, with the other locks given back meanwhile.
 _LOCK_US: dict[Role, int] = {"owner": 2500 * MILLISECOND, "renewal": SECOND, "people": 4 * SECOND}
+#: How long a statement may run where nothing else is said: a renewal that takes longer is worth nothing.
+_STATEMENT_US: dict[Role, int] = {
+    "owner": DEADLINE_US,
+    "renewal": RENEWAL_DEADLINE_US,
+    "people": DEADLINE_US,
+}
 #: A session whose client's machine has gone is found dead within two seconds, and with it its session lock.
 _SOCKET_SETTINGS = {
     "tcp_keepalives_idle": "1",
@@ -33,12 +40,10 @@ _SOCKET_SETTINGS = {
 #: Time for cancelling on the server what a given-up transaction still runs.
 _DISCARD_S = 1.0
 #: An owner's statements look rows up by index, whatever the statistics say of a table that was just filled.
-_BY_INDEX = (
-    " SET LOCAL enable_seqscan = off; SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off;"
-)
+_BY_INDEX = {"enable_seqscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off"}
 #: Nothing here is worth compiling. The setting `jit` itself is asyncpg's: when it asks for a type it switches
 #: it off and then back, for the whole session, which behind a proxy is somebody else's next.
-_WITHOUT_JIT = " SET LOCAL jit_above_cost = -1"
+_WITHOUT_JIT = {"jit_above_cost": "-1"}
 #: Raised by `_IS_BEHIND_PROXY`, in the class that no server uses itself.
 _PROXY_STATE = "OS001"
 #: Sent without being prepared. A proxy gives each client a process id of its own making.
@@ -74,25 +79,30 @@ class PostgresDialect:
         finally:
             connection.terminate()
 
-    async def connect(self) -> asyncpg.Connection[Any]:
-        """A connection of its own, outside of every pool."""
+    async def connect(self, role: Role | None = None) -> asyncpg.Connection[Any]:
+        """A connection of its own, outside of every pool; set up for the transactions of `role`."""
+        settings = {"application_name": "ostinato"}
+        if self._is_direct:
+            settings |= _SOCKET_SETTINGS
+            if role is not None:
+                settings |= _settings_of(role, left_us=_STATEMENT_US[role])
         return await asyncpg.connect(
             host=self._url.socket or self._url.host,
             port=self._url.port,
             user=self._url.user or None,
             password=self._url.password,
             database=self._url.database,
-            server_settings={"application_name": "ostinato", **(_SOCKET_SETTINGS if self._is_direct else {})},
+            server_settings=settings,
             statement_cache_size=100 if self.has_sessions else 0,
             **{name: value for name, value in self._url.connect_arguments().items() if name == "ssl"},
         )
 
-    async def _connect_for_engine(self, **_: object) -> asyncpg.Connection[Any]:
-        """`connect` with what SQLAlchemy reads from the URL left out, since it is in ours."""
-        return await self.connect()
-
     def new_engine(self, role: Role, *, size: int) -> AsyncEngine:
-        arguments: dict[str, object] = {"async_creator_fn": self._connect_for_engine}
+        async def connect(**_: object) -> asyncpg.Connection[Any]:
+            # What SQLAlchemy reads from the URL is left out, since it is in ours.
+            return await self.connect(role)
+
+        arguments: dict[str, object] = {"async_creator_fn": connect}
         if not self.has_sessions:
             arguments |= {"prepared_statement_cache_size": 0, "prepared_statement_name_func": str}
         return create_async_engine(
@@ -107,18 +117,20 @@ class PostgresDialect:
             pool_timeout=3600,
         )
 
+    def limits_reads(self, role: Role, *, left_us: int) -> bool:
+        """Where the session's own limit is about right; the caller's deadline is exact."""
+        limit_us = _STATEMENT_US[role]
+        return self._is_direct and 0.5 * limit_us <= left_us <= 1.1 * limit_us
+
     async def begin(self, driver: DriverConnection, *, role: Role, left_us: int) -> None:
-        settings = {
-            "statement_timeout": left_us,
-            "lock_timeout": min(_LOCK_US[role], left_us),
-            "idle_in_transaction_session_timeout": _IDLE_US[role],
-        }
-        # Zero would mean no limit at all.
-        limits = "".join(
-            f" SET LOCAL {name} = {max(1, value // MILLISECOND)};" for name, value in settings.items()
-        )
-        by_index = _BY_INDEX if role == "owner" else ""
-        await driver.execute(f"BEGIN ISOLATION LEVEL READ COMMITTED;{limits}{by_index}{_WITHOUT_JIT}")
+        if self.limits_reads(role, left_us=left_us):
+            local = {}
+        elif self._is_direct:
+            local = {"statement_timeout": _milliseconds(left_us)}
+        else:
+            local = _settings_of(role, left_us=left_us)
+        settings = "".join(f"; SET LOCAL {name} = {value}" for name, value in local.items())
+        await driver.execute(f"BEGIN ISOLATION LEVEL READ COMMITTED{settings}")
 
     async def commit(self, driver: DriverConnection) -> None:
         status = await driver.execute("COMMIT")
@@ -140,3 +152,19 @@ class PostgresDialect:
 
     def fault(self, error: BaseException) -> Fault | None:
         return fault_of(error)
+
+
+def _settings_of(role: Role, *, left_us: int) -> dict[str, str]:
+    """What the transactions of `role` need, with `left_us` for each of their statements."""
+    return {
+        "statement_timeout": _milliseconds(left_us),
+        "lock_timeout": _milliseconds(min(_LOCK_US[role], left_us)),
+        "idle_in_transaction_session_timeout": _milliseconds(_IDLE_US[role]),
+        **(_BY_INDEX if role == "owner" else {}),
+        **_WITHOUT_JIT,
+    }
+
+
+def _milliseconds(limit_us: int) -> str:
+    """As PostgreSQL takes it; zero would mean no limit at all."""
+    return str(max(1, limit_us // MILLISECOND))

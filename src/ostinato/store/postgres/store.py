@@ -14,7 +14,7 @@ from typing import TypeVar
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ostinato.clock import Clock
-from ostinato.core.definition import TaskRef
+from ostinato.core.definition import TaskRef, TaskRow
 from ostinato.core.model import Instance
 from ostinato.core.states import Hold
 from ostinato.errors import OstinatoError, UnavailableError, UserError
@@ -29,7 +29,7 @@ from ostinato.store.batches import (
     SubmitReceipt,
     WaitingTasks,
 )
-from ostinato.store.postgres import ownership, work
+from ostinato.store.postgres import ownership, tasks, work
 from ostinato.store.postgres.blockers import ending_blockers
 from ostinato.store.postgres.changes import Listener
 from ostinato.store.postgres.commit import PostgresBatchWriter
@@ -75,6 +75,7 @@ class PostgresStore(ServerStore):
         self._dialect = PostgresDialect(url)
         super().__init__(url, self._dialect, clock=clock, deadline_us=deadline_us, rng=rng)
         self._name = f"{rng.getrandbits(64):016x}"
+        self._queue_shape = work.QueueShape()
         self.listener = Listener(self._dialect, self._changes, name=self._name, clock=clock, rng=rng)
         self._announcing: asyncio.Task[None] | None = None
         self._has_news = False
@@ -135,14 +136,18 @@ class PostgresStore(ServerStore):
 
     async def _announce(self) -> None:
         async def notify(connection: AsyncConnection) -> None:
+            # One message, which is a transaction of its own, and waits for no disk.
             driver = await driver_connection(connection)
-            await driver.execute("SET LOCAL synchronous_commit = off")
-            await driver.execute("SELECT pg_notify($1, $2)", CHANGE_CHANNEL, self._name)
+            await driver.execute(
+                f"SET LOCAL synchronous_commit = off; SELECT pg_notify('{CHANGE_CHANNEL}', '{self._name}')"
+            )
 
         while self._has_news:
             self._has_news = False
             try:
-                await self.database.run("announcing", notify, role="people")
+                await self.database.run(
+                    "announcing", notify, reads_only=True, is_one_view=False, role="people"
+                )
             except OstinatoError:
                 # A hint that is lost; whoever waits looks by itself after a while.
                 return
@@ -215,7 +220,9 @@ class PostgresStore(ServerStore):
             return str(await (await driver_connection(connection)).fetchval(statement(name)))
 
         # A renewal waits for it, and so must not wait for commits.
-        return await self.database.run("reading the server's identity", read, reads_only=True, role="renewal")
+        return await self.database.run(
+            "reading the server's identity", read, reads_only=True, is_one_view=False, role="renewal"
+        )
 
     # ── owner ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -231,7 +238,7 @@ class PostgresStore(ServerStore):
         async def run(connection: AsyncConnection) -> Result:
             return await statements(await driver_connection(connection))
 
-        return await self.database.run(operation, run, reads_only=reads_only, role="owner")
+        return await self.database.run(operation, run, reads_only=reads_only, is_one_view=False, role="owner")
 
     async def batch_writer(self, connection: AsyncConnection) -> BatchWriter:
         return PostgresBatchWriter(connection, await driver_connection(connection))
@@ -242,7 +249,13 @@ class PostgresStore(ServerStore):
         return await self._hot(
             "finding work",
             lambda driver: work.find_work(
-                driver, partitions, now_us=now_us, limit=limit, held=held, floors=self.floors
+                driver,
+                partitions,
+                now_us=now_us,
+                limit=limit,
+                held=held,
+                floors=self.floors,
+                shape=self._queue_shape,
             ),
         )
 
@@ -283,6 +296,9 @@ class PostgresStore(ServerStore):
         )
 
     # ── anyone ───────────────────────────────────────────────────────────────────────────────────────
+
+    async def get_tasks(self, refs: Sequence[TaskRef]) -> dict[TaskRef, TaskRow]:
+        return await self._hot("reading tasks", lambda driver: tasks.get_tasks(driver, refs))
 
     async def submit(self, submissions: Sequence[Submission]) -> list[SubmitReceipt]:
         if not submissions:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from ostinato.core.definition import TaskRef
 from ostinato.core.model import Instance
@@ -20,17 +20,27 @@ _HEAD_COUNT = 4
 _PRIORITIES = range(10)
 
 
-class _Due(NamedTuple):
-    """A due row of the queue."""
+class QueueShape:
+    """How many branches of the queue had due rows at the last look: of so many the next one reads longer heads.
 
-    partition: int
-    priority: int
-    due_us: int
-    id: str
+    Where a backlog stands in few of them, as that of one task does, one statement so finds all.
+    """
 
-    @property
-    def age(self) -> tuple[int, str]:
-        return self.due_us - self.priority * AGEING_US_PER_PRIORITY, self.id
+    def __init__(self) -> None:
+        self._branch_count = 0
+
+    def head_count(self, count: int) -> int:
+        """Rows of each branch to read at first, where `count` are asked for in all."""
+        share = count if self._branch_count == 1 else 2 * count // max(self._branch_count, 1)
+        return min(count, max(_HEAD_COUNT, share if self._branch_count else 0))
+
+    def looked(self, branch_count: int) -> None:
+        """So many had due rows."""
+        self._branch_count = branch_count
+
+
+def _age(row: Instance) -> tuple[int, str]:
+    return row.due_us - row.priority * AGEING_US_PER_PRIORITY, row.id
 
 
 def _reading(name: str, columns: Sequence[str]) -> str:
@@ -38,7 +48,8 @@ def _reading(name: str, columns: Sequence[str]) -> str:
 
 
 def _by_age(name: str) -> str:
-    return statement(name).format(ageing=AGEING_US_PER_PRIORITY)
+    columns = ", ".join(f"instance.{column}" for column in WORK)
+    return statement(name).format(ageing=AGEING_US_PER_PRIORITY, columns=columns)
 
 
 _DUE = _by_age("find_due")
@@ -63,37 +74,54 @@ async def find_work(
     limit: int,
     held: Sequence[HeldQuery],
     floors: QueueFloors,
+    shape: QueueShape,
 ) -> FoundWork:
-    """Seeks into the queues of the partitions, merged by age; then the rows themselves."""
-    due, next_due_us = await _due(driver, sorted(partitions), now_us=now_us, count=limit + 1, floors=floors)
-    chosen = dict.fromkeys(row.id for row in due[:limit])
-    chosen |= dict.fromkeys(await _held(driver, held, partitions=partitions))
-    instances = [row for row in await _work(driver, list(chosen)) if row.hold or row.due_us <= now_us]
-    return FoundWork(instances, more=len(due) > limit, next_due_us=next_due_us)
+    """Seeks into the queues of the partitions, merged by age; then the held rows."""
+    due, next_due_us = await _due(
+        driver, sorted(partitions), now_us=now_us, count=limit + 1, floors=floors, shape=shape
+    )
+    chosen = {row.id: row for row in due[:limit]}
+    held_ids = await _held(driver, held, partitions=partitions)
+    for row in await _work(driver, [identifier for identifier in held_ids if identifier not in chosen]):
+        # One that has been released meanwhile may be due later.
+        if row.hold or row.due_us <= now_us:
+            chosen[row.id] = row
+    return FoundWork([*chosen.values()], more=len(due) > limit, next_due_us=next_due_us)
 
 
 async def _due(
-    driver: DriverConnection, partitions: Sequence[int], *, now_us: int, count: int, floors: QueueFloors
-) -> tuple[list[_Due], int | None]:
+    driver: DriverConnection,
+    partitions: Sequence[int],
+    *,
+    now_us: int,
+    count: int,
+    floors: QueueFloors,
+    shape: QueueShape,
+) -> tuple[list[Instance], int | None]:
     """The first `count` due rows by age, and when to look again."""
-    head_count = min(count, _HEAD_COUNT)
+    head_count = shape.head_count(count)
     with floors.look() as look:
         rows = await _heads(driver, partitions, look, now_us=now_us, head_count=head_count, count=count)
-        due = [_Due(*row[:4]) for row in rows if row[3] is not None]
-        firsts = {(row[0], row[1]): row[2] for row in rows if row[4] == 1}
+        due = [work_instance(row) for row in rows if row[0] is not None]
+        branches: dict[Branch, list[Instance]] = {}
+        for instance in due:
+            branches.setdefault((instance.partition, instance.priority), []).append(instance)
+        firsts = {branch: min(row.due_us for row in found) for branch, found in branches.items()}
         # Where there is room for more rows, whoever is not among them has none that is due.
-        asked = _branches(partitions) if len(due) < count else []
-        empty = [branch for branch in asked if branch not in firsts]
-        full_us = floors.looked(look, firsts, empty=empty, now_us=now_us)
-    next_us = [next(row[2] for row in rows if row[3] is None), full_us]
+        asked = _branches(partitions) if len(due) < count else ()
+        full_us = floors.looked(
+            look, firsts, empty=(branch for branch in asked if branch not in firsts), now_us=now_us
+        )
+    shape.looked(len(branches))
+    next_us = [rows[0][-1], full_us]
     next_due_us: int | None = min((each for each in next_us if each is not None), default=None)
     # Of a branch whose head does not end here, nothing behind its head can belong here either.
-    cut = [_Due(*row[:4]) for row in rows if row[4] == head_count < count]
+    cut = [max(found, key=_age) for found in branches.values() if len(found) == head_count < count]
     if cut:
-        branches = zip(*cut, strict=True)
-        rest = await driver.fetch(_DUE_REST, *branches, now_us, count, count)
-        due += (_Due(*row) for row in rest)
-    return sorted(due, key=lambda entry: entry.age)[:count], next_due_us
+        ends = zip(*((row.partition, row.priority, row.due_us, row.id) for row in cut), strict=True)
+        rest = await driver.fetch(_DUE_REST, *ends, now_us, count, count)
+        due += map(work_instance, rest)
+    return sorted(due, key=_age)[:count], next_due_us
 
 
 async def _heads(
@@ -105,17 +133,17 @@ async def _heads(
     head_count: int,
     count: int,
 ) -> list[Any]:
-    """Heads of the branches, then one row without an id: the next due time."""
+    """Heads of the branches, each row with the next due time; at least one row, without an id if none is due."""
     query, columns = _DUE, [partitions]
     if partitions and not look.is_full:
-        branches = _branches(partitions)
+        branches = [*_branches(partitions)]
         floors = [look.floor_us(branch) for branch in branches]
         query, columns = _DUE_FROM, [*zip(*branches, strict=True), floors]
     return list(await driver.fetch(query, *columns, now_us, head_count, count))
 
 
-def _branches(partitions: Sequence[int]) -> list[Branch]:
-    return [(partition, priority) for partition in partitions for priority in _PRIORITIES]
+def _branches(partitions: Sequence[int]) -> Iterator[Branch]:
+    return ((partition, priority) for partition in partitions for priority in _PRIORITIES)
 
 
 async def _held(

@@ -22,7 +22,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from ostinato.clock import Clock
 from ostinato.core.instants import MILLISECOND, SECOND
 from ostinato.errors import OstinatoError, UnavailableError, UserError
+from ostinato.store.server.connections import DriverConnection, Kept, RoleConnections, driver_of
 from ostinato.store.server.faults import Fault, error_of, timed_out, unknown_commit
+
+__all__ = ["DriverConnection", "ServerDatabase", "driver_connection"]
 
 DEADLINE_US = 10 * SECOND
 #: A renewal that takes longer is worth nothing: the owner's belief ends before.
@@ -39,9 +42,6 @@ _ENDING_US = 3 * SECOND
 #: ``people``: submissions, requests, lists.
 Role: TypeAlias = Literal["owner", "renewal", "people"]
 ROLES: tuple[Role, ...] = ("owner", "renewal", "people")
-
-#: Any: a connection of asyncpg or asyncmy, which the dialect alone looks into.
-DriverConnection: TypeAlias = Any
 
 Result = TypeVar("Result")
 
@@ -70,6 +70,10 @@ class ServerDialect(Protocol):
         """
         ...
 
+    def limits_reads(self, role: Role, *, left_us: int) -> bool:
+        """Whether the server ends a statement in about `left_us` that no transaction of ours is around."""
+        ...
+
     async def begin(self, driver: DriverConnection, *, role: Role, left_us: int) -> None:
         """Begin a transaction at READ COMMITTED, whose statements the server ends after `left_us` at most."""
         ...
@@ -95,9 +99,12 @@ class ServerDialect(Protocol):
 class _Transaction:
     """How far one run of a transaction has come."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_needed: bool) -> None:
+        self.is_needed = is_needed
         self.has_begun = False
         self.is_committing = False
+        #: The connection can be used again.
+        self.is_clean = False
 
 
 class ServerDatabase:
@@ -122,15 +129,16 @@ class ServerDatabase:
         self._clock = clock
         self._sizes = sizes
         self._rng = rng or Random()
-        self._engines: dict[Role, AsyncEngine] = {}
-        #: Raised by each lost connection of a role: idle ones from before it are not tried any more.
-        self._generations: Counter[Role] = Counter()
+        self._roles: dict[Role, RoleConnections] = {}
         self._ending: set[asyncio.Task[Any]] = set()
         self._pid = 0
 
     def engine(self, role: Role) -> AsyncEngine:
         """Engine of `role`, made at its first use; for what is not a transaction of ours, such as tests."""
-        if not self._engines:
+        return self._connections(role).engine
+
+    def _connections(self, role: Role) -> RoleConnections:
+        if not self._roles:
             self._pid = os.getpid()
         elif self._pid != os.getpid():
             raise UserError(
@@ -139,21 +147,26 @@ class ServerDatabase:
                 subject=self.subject,
                 hint="open a store of its own in each process",
             )
-        if role not in self._engines:
-            self._engines[role] = self.dialect.new_engine(role, size=getattr(self._sizes, role))
-        return self._engines[role]
+        if role not in self._roles:
+            size: int = getattr(self._sizes, role)
+            self._roles[role] = RoleConnections(self.dialect.new_engine(role, size=size), size=size)
+        return self._roles[role]
+
+    def _lose(self, role: Role) -> None:
+        if role in self._roles:
+            self._roles[role].lose()
 
     async def close(self) -> None:
         """Close every connection, those of transactions under way too; idempotent."""
-        engines, self._engines = self._engines, {}
+        roles, self._roles = self._roles, {}
         if self._pid != os.getpid():
             return
         for task in self._ending:
             task.cancel()
         if self._ending:
             await asyncio.wait(self._ending, timeout=_ENDING_US / SECOND)
-        for engine in engines.values():
-            await engine.dispose()
+        for connections in roles.values():
+            await connections.close()
 
     async def run(
         self,
@@ -163,6 +176,7 @@ class ServerDatabase:
         role: Role,
         repeatable: bool = True,
         reads_only: bool = False,
+        is_one_view: bool = True,
         deadline_us: int | None = None,
     ) -> Result:
         """Result of `work` in one transaction at READ COMMITTED, committed when it returns.
@@ -170,7 +184,8 @@ class ServerDatabase:
         A deadlock, a serialization failure or a lock time-out rolls back and calls `work` again, and so does
         a connection that is lost before COMMIT was sent, or at any time where `work` `reads_only`. With
         `repeatable` false only what happens before `work` was called is repeated. An error that `work` raises
-        itself rolls back and is raised.
+        itself rolls back and is raised. Where `work` `reads_only` and its statements need nothing of each
+        other (`is_one_view` false), there may be no transaction around them.
 
         Ends within `deadline_us`, waiting for a connection included; the store's own where None. Raises
         ``DATABASE_UNAVAILABLE`` (after COMMIT: unknown whether written), ``DATABASE_FULL``,
@@ -181,7 +196,7 @@ class ServerDatabase:
         runs = 0
         while True:
             runs += 1
-            transaction = _Transaction()
+            transaction = _Transaction(is_needed=is_one_view or not reads_only)
             once = self._once(role, work, transaction=transaction, ends_us=ends_us)
             try:
                 return await self._within(once, role, operation=operation, limit_us=limit_us, ends_us=ends_us)
@@ -190,7 +205,7 @@ class ServerDatabase:
                 if fault is None:
                     raise
                 if not fault.is_certain:
-                    self._generations[role] += 1
+                    self._lose(role)
                 if transaction.is_committing and not fault.is_certain and not reads_only:
                     raise unknown_commit(fault.reason, operation=operation, subject=self.subject) from error
                 pause_us = self._pause_us(fault, runs)
@@ -241,7 +256,7 @@ class ServerDatabase:
         if not task.done():
             task.cancel()
             # It may be the network that is silent: then no idle connection is any better.
-            self._generations[role] += 1
+            self._lose(role)
             raise timed_out(operation, deadline_us=limit_us, subject=self.subject)
         if task.cancelled():
             raise UnavailableError("DATABASE_UNAVAILABLE", "the store was closed", subject=self.subject)
@@ -261,53 +276,70 @@ class ServerDatabase:
         transaction: _Transaction,
         ends_us: int,
     ) -> Result:
-        connection = await self._connect(role)
-        driver: DriverConnection = None
-        is_clean = False
+        connections = self._connections(role)
+        kept = await connections.take()
         try:
-            driver = await driver_connection(connection)
             left_us = max(1, ends_us - self._clock.boot_us())
-            await self.dialect.begin(driver, role=role, left_us=left_us)
+            if transaction.is_needed or not self.dialect.limits_reads(role, left_us=left_us):
+                return await self._transact(kept, role, work, transaction=transaction, left_us=left_us)
             transaction.has_begun = True
-            try:
-                result = await work(connection)
-            except Exception as error:
-                is_clean = await self._roll_back(driver, error)
-                raise
-            transaction.is_committing = True
-            await self.dialect.commit(driver)
-            is_clean = True
-            return result
+            return await self._read(kept, work, transaction=transaction)
         finally:
-            try:
-                if not is_clean and driver is not None:
-                    await self.dialect.discard(driver)
-                    await connection.invalidate()
-            finally:
-                await connection.close()
+            await self._give_back(connections, kept, is_clean=transaction.is_clean)
 
-    async def _connect(self, role: Role) -> AsyncConnection:
-        """A connection of the pool that is not older than the newest loss of one."""
-        engine = self.engine(role)
-        while True:
-            connection = await engine.connect()
-            try:
-                info = (await connection.get_raw_connection()).info
-                generation = self._generations[role]
-                if info.setdefault("generation", generation) == generation:
-                    return connection
-                await connection.invalidate()
-            except BaseException:
-                await connection.close()
-                raise
-            await connection.close()
+    async def _transact(
+        self,
+        kept: Kept,
+        role: Role,
+        work: Callable[[AsyncConnection], Awaitable[Result]],
+        *,
+        transaction: _Transaction,
+        left_us: int,
+    ) -> Result:
+        await self.dialect.begin(kept.driver, role=role, left_us=left_us)
+        transaction.has_begun = True
+        try:
+            result = await work(kept.connection)
+        except Exception as error:
+            transaction.is_clean = self._is_usable_after(error) and await self._roll_back(kept.driver, error)
+            raise
+        transaction.is_committing = True
+        await self.dialect.commit(kept.driver)
+        transaction.is_clean = True
+        return result
+
+    async def _read(
+        self,
+        kept: Kept,
+        work: Callable[[AsyncConnection], Awaitable[Result]],
+        *,
+        transaction: _Transaction,
+    ) -> Result:
+        try:
+            result = await work(kept.connection)
+        except Exception as error:
+            transaction.is_clean = self._is_usable_after(error)
+            raise
+        transaction.is_clean = True
+        return result
+
+    async def _give_back(self, connections: RoleConnections, kept: Kept, *, is_clean: bool) -> None:
+        if is_clean and not connections.is_closed:
+            connections.give_back(kept)
+            return
+        try:
+            if not is_clean:
+                await self.dialect.discard(kept.driver)
+        finally:
+            await connections.drop(kept)
+
+    def _is_usable_after(self, error: Exception) -> bool:
+        fault = None if isinstance(error, OstinatoError) else self.dialect.fault(error)
+        # A server that refuses (read-only, shutting down) may no longer be the one that the name leads to.
+        return fault is None or fault.is_certain
 
     async def _roll_back(self, driver: DriverConnection, error: Exception) -> bool:
         """Whether the connection can be used again after `error`."""
-        fault = None if isinstance(error, OstinatoError) else self.dialect.fault(error)
-        # A server that refuses (read-only, shutting down) may no longer be the one that the name leads to.
-        if fault is not None and not fault.is_certain:
-            return False
         try:
             await self.dialect.rollback(driver)
         except Exception as failure:  # noqa: BLE001 - noted on the error that is raised
@@ -318,4 +350,4 @@ class ServerDatabase:
 
 async def driver_connection(connection: AsyncConnection) -> DriverConnection:
     """The connection of asyncpg or asyncmy below `connection`, for hot statements in the same transaction."""
-    return (await connection.get_raw_connection()).driver_connection
+    return driver_of(connection)

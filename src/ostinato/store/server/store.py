@@ -203,10 +203,15 @@ class ServerStore(ABC):
         return await self.database.run(operation, read, role="people")
 
     async def _look_up(
-        self, operation: str, read: Callable[[AsyncConnection], Awaitable[Result]], *, role: Role = "people"
+        self,
+        operation: str,
+        read: Callable[[AsyncConnection], Awaitable[Result]],
+        *,
+        role: Role = "people",
+        is_one_view: bool = False,
     ) -> Result:
         """What nobody has to look up again when a connection is lost."""
-        return await self.database.run(operation, read, reads_only=True, role=role)
+        return await self.database.run(operation, read, reads_only=True, is_one_view=is_one_view, role=role)
 
     async def owns_by_lock(self, node_id: str) -> bool:
         """Others judge a node by its counter, whatever lock it holds."""
@@ -353,13 +358,17 @@ class ServerStore(ABC):
     async def list_instances(self, where: InstanceFilter, *, cursor: str | None, limit: int) -> InstancePage:
         require_filter(where)
         return await self._look_up(
-            "listing instances", lambda c: lists.list_instances(c, where, cursor=cursor, limit=limit)
+            "listing instances",
+            lambda c: lists.list_instances(c, where, cursor=cursor, limit=limit),
+            is_one_view=True,
         )
 
     async def count_instances(self, where: InstanceFilter, *, limit: int) -> InstanceCounts:
         require_filter(where)
         return await self._look_up(
-            "counting instances", lambda c: lists.count_instances(c, where, limit=limit)
+            "counting instances",
+            lambda c: lists.count_instances(c, where, limit=limit),
+            is_one_view=True,
         )
 
     async def history(

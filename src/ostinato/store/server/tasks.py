@@ -40,7 +40,8 @@ def _rows_named(names: FromClause) -> Select[Columns]:
     return select(*_COLUMNS).select_from(names.join(task, is_named).join(task_definition, is_newest))
 
 
-def _task_row(row: Columns) -> TaskRow:
+def task_row(row: Columns) -> TaskRow:
+    """The struct of a row of the columns above."""
     return TaskRow(
         version=row[0],
         partition=row[1],
@@ -75,7 +76,7 @@ async def get_tasks(connection: AsyncConnection, refs: Sequence[TaskRef]) -> dic
     found: dict[TaskRef, TaskRow] = {}
     for chunk in chunks([ref for ref in dict.fromkeys(refs) if findable(ref.namespace, ref.name)]):
         wanted = rows_of(connection, _NAMES, rows=[(ref.namespace, ref.name) for ref in chunk])
-        tasks = [_task_row(row) for row in await connection.execute(_rows_named(wanted))]
+        tasks = [task_row(row) for row in await connection.execute(_rows_named(wanted))]
         found |= {row.ref: row for row in tasks}
     return found
 
@@ -103,7 +104,7 @@ async def list_tasks(
     if search:
         page = page.where(func.lower(task.c.name).contains(search, autoescape=True))
     statement = _rows_named(page.subquery("page")).order_by(*_NAMES)
-    return [_task_row(row) for row in await connection.execute(statement)]
+    return [task_row(row) for row in await connection.execute(statement)]
 
 
 async def namespaces(connection: AsyncConnection, *, limit: int) -> list[str]:
@@ -126,7 +127,7 @@ async def find_changed_tasks(
     statement = _rows_named(page.subquery("page")).order_by(task.c.updated_us, *_NAMES)
     found: dict[TaskRef, ChangedTask] = {}
     for row in await connection.execute(statement):
-        changed = _task_row(row)
+        changed = task_row(row)
         change = TaskChange(
             changed.definition, changed.version, changed.partition, changed.disabled, changed.updated_us
         )

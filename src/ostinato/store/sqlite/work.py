@@ -76,9 +76,9 @@ def waiting_tasks(
     bound = "" if first is None else "AND (namespace, task) <= (:namespace, :task)"
     names = {} if first is None else {"namespace": first.namespace, "task": first.name}
     query = statement("waiting_tasks").format(bound=bound, owned=owned, told=TOLD_COUNT)
-    rows = connection.execute(query, {"now_us": now_us, "limit": limit, **names}).fetchall()
-    refs = [TaskRef(namespace, task) for namespace, task, waits in rows if waits]
-    return WaitingTasks(refs, TaskRef(*rows[limit][:2]) if len(rows) > limit else None)
+    rows = sorted(connection.execute(query, {"now_us": now_us, "limit": limit, **names}))
+    refs = [TaskRef(namespace, task) for _, namespace, task, waits in rows if waits]
+    return WaitingTasks(refs, TaskRef(*rows[limit][1:3]) if len(rows) > limit else None)
 
 
 def find_overlap_ready(connection: sqlite3.Connection, refs: Sequence[TaskRef]) -> list[Instance]:

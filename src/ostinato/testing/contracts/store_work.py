@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 import pytest
 
@@ -11,6 +12,7 @@ from ostinato.core.model import Instance
 from ostinato.core.states import Hold, State
 from ostinato.store.batches import CommitReport, EndWaiting, HeldQuery, HoldWaiting
 from ostinato.store.protocol import Store
+from ostinato.store.rules import TOLD_COUNT
 from ostinato.testing.contracts.store_kit import (
     ALL,
     HOUR,
@@ -38,6 +40,14 @@ async def _hold(owner: Owner, hold: Hold, *rows: Instance) -> None:
         HoldWaiting(row.id, row.partition, row.state, row.attempt, hold, f"held: {hold}") for row in rows
     ]
     assert await owner.store.commit(batch) == CommitReport()
+
+
+async def _waiting(
+    store: Store, partitions: Sequence[int], *, limit: int, now_us: int = T0
+) -> set[str]:
+    found = await store.waiting_tasks(partitions, now_us=now_us, first=None, limit=limit)
+    assert found.next_ref is None
+    return {ref.name for ref in found.refs}
 
 
 class WorkContract:
@@ -130,6 +140,77 @@ class WorkContract:
         found = await store.find_work(ALL, now_us=T0, limit=10, held=held)
         identifiers = [row.id for row in found.instances]
         assert sorted(identifiers) == [row.id for row in rows]
+
+    # ── tasks of which work waits ────────────────────────────────────────────────────────────────────
+
+    async def test_tasks_whose_work_waits_are_those_with_a_row_that_is_due_and_not_held(
+        self, store: Store
+    ) -> None:
+        owner = await Owner.of(store)
+        await owner.run(make_instance("runs", task="runs"), make_instance("first", task="both"))
+        await owner.finish(make_instance("ended", task="ended"))
+        (retry,) = await owner.run(make_instance("retry", task="retry"))
+        batch = owner.batch()
+        batch.ended_attempts = [end_attempt(retry, due_us=T0)]
+        await store.commit(batch)
+        await owner.submit(
+            make_instance("second", task="both", created_us=T0 - HOUR),
+            make_instance("later", task="later", due_us=T0 + 1),
+            make_instance("held", task="held", hold=Hold.BUSY),
+            make_instance("blocked", task="blocked", state=State.BLOCKED),
+            make_instance("foreign", task="foreign", partition=9),
+        )
+        mine = [number for number in ALL if number != 9]
+        assert await _waiting(store, mine, limit=100) == {"both", "retry"}
+        assert await _waiting(store, mine, limit=100, now_us=T0 + 1) == {"both", "retry", "later"}
+        assert await _waiting(store, [9], limit=100) == {"foreign"}
+
+    @pytest.mark.parametrize("limit", [1, 2, 3, 50])
+    async def test_tasks_whose_work_waits_come_in_pages_each_once(self, store: Store, limit: int) -> None:
+        owner = await Owner.of(store)
+        names = ["mail", "A", "a", "a b", "b", "z" * 30, "é"]
+        await owner.submit(
+            *[make_instance(number, task=name) for number, name in enumerate(names)],
+            make_instance(90, namespace="other", task="a"),
+            make_instance(91, namespace="a", task="z"),
+            make_instance(92, task="held", hold=Hold.PAUSED),
+            make_instance(93, task="b", created_us=T0 + 5),
+        )
+        found: list[TaskRef] = []
+        first: TaskRef | None = None
+        for _ in range(20):
+            page = await store.waiting_tasks(ALL, now_us=T0, first=first, limit=limit)
+            assert len(page.refs) <= limit
+            found += page.refs
+            first = page.next_ref
+            if first is None:
+                break
+        expected = [TaskRef("default", name) for name in names]
+        assert sorted(found) == sorted([*expected, TaskRef("other", "a"), TaskRef("a", "z")])
+
+    async def test_where_to_look_on_need_not_be_there_any_more(self, store: Store) -> None:
+        owner = await Owner.of(store)
+        await owner.submit(*[make_instance(name, task=name) for name in ("a", "b", "c")])
+        page = await store.waiting_tasks(ALL, now_us=T0, first=None, limit=1)
+        gone = page.next_ref
+        assert gone == TaskRef("default", "b")
+        batch = owner.batch()
+        batch.ended_waiting = [EndWaiting("b", 3, State.PENDING, 0, State.CANCELLED, "", T0)]
+        await store.commit(batch)
+        rest = await store.waiting_tasks(ALL, now_us=T0, first=gone, limit=5)
+        names = {ref.name for ref in [*page.refs, *rest.refs]}
+        assert (names, rest.next_ref) == ({"a", "c"}, None)
+
+    async def test_a_task_of_which_more_lives_than_is_looked_at_may_have_work_that_waits(
+        self, store: Store
+    ) -> None:
+        owner = await Owner.of(store)
+        held = [make_instance(number, hold=Hold.PAUSED, created_us=T0 + 1) for number in range(TOLD_COUNT)]
+        await owner.submit(*held)
+        assert await _waiting(store, ALL, limit=9) == set()
+        await owner.submit(make_instance("old", created_us=T0))
+        assert await _waiting(store, ALL, limit=9) == {REF.name}
+        assert await _waiting(store, [9], limit=9) == set()
 
     # ── held work ────────────────────────────────────────────────────────────────────────────────────
 

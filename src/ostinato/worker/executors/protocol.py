@@ -41,7 +41,7 @@ class StopReason(StrEnum):
     DRAIN = "drain"
 
 
-class AttemptFinished(msgspec.Struct):
+class AttemptFinished(msgspec.Struct, array_like=True):
     """An attempt has ended and everything that it had is free again.
 
     An attempt that was stopped reports whatever happened to it (a result, a failure, its death); the
@@ -60,7 +60,7 @@ class AttemptFinished(msgspec.Struct):
     refused: str = ""
 
 
-class AttemptBeat(msgspec.Struct):
+class AttemptBeat(msgspec.Struct, array_like=True):
     """The task called ``heartbeat()`` or ``progress()``. `fraction` below 0: unknown."""
 
     attempt_id: str

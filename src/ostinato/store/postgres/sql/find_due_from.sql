@@ -5,24 +5,23 @@ WITH branch AS MATERIALIZED (
   SELECT partition, priority, floor_us
   FROM unnest($1::int[], $2::smallint[], $3::bigint[]) AS asked(partition, priority, floor_us)
 ), due AS (
-  SELECT branch.partition, branch.priority, entry.due_us, entry.id, entry.place
+  SELECT entry.*
   FROM branch CROSS JOIN LATERAL (
-    SELECT due_us, id, row_number() OVER (ORDER BY due_us, id) AS place FROM (
-      SELECT due_us, id FROM instance
-      WHERE (state = 'pending' OR state = 'retry_waiting') AND hold IS NULL
-        AND partition = branch.partition AND priority = branch.priority
-        AND due_us >= branch.floor_us AND due_us <= $4::bigint
-      ORDER BY due_us, id LIMIT $5::bigint
-    ) AS first
+    SELECT {columns} FROM instance
+    WHERE (state = 'pending' OR state = 'retry_waiting') AND hold IS NULL
+      AND partition = branch.partition AND priority = branch.priority
+      AND due_us >= branch.floor_us AND due_us <= $4::bigint
+    ORDER BY due_us, id LIMIT $5::bigint
   ) AS entry
-  ORDER BY entry.due_us - branch.priority * {ageing}::bigint, entry.id LIMIT $6::bigint
+  ORDER BY entry.due_us - entry.priority * {ageing}::bigint, entry.id LIMIT $6::bigint
 )
-SELECT partition, priority, due_us, id, place FROM due
-UNION ALL
-SELECT NULL, NULL, min(later.due_us), NULL, NULL
-FROM branch CROSS JOIN LATERAL (
-  SELECT due_us FROM instance
-  WHERE (state = 'pending' OR state = 'retry_waiting') AND hold IS NULL
-    AND partition = branch.partition AND priority = branch.priority AND due_us > $4::bigint
-  ORDER BY due_us LIMIT 1
-) AS later
+SELECT due.*, next.due_us AS next_us
+FROM (
+  SELECT min(later.due_us) AS due_us
+  FROM branch CROSS JOIN LATERAL (
+    SELECT due_us FROM instance
+    WHERE (state = 'pending' OR state = 'retry_waiting') AND hold IS NULL
+      AND partition = branch.partition AND priority = branch.priority AND due_us > $4::bigint
+    ORDER BY due_us LIMIT 1
+  ) AS later
+) AS next LEFT JOIN due ON true
