@@ -28,6 +28,8 @@ class Definitions:
         self._pinned: dict[tuple[TaskRef, int], TaskDefinition] = {}
         #: By task, so that a change of one does not look at all.
         self._routed: dict[TaskRef, dict[int, TaskDefinition]] = {}
+        #: How often something that was at hand has ceased to be.
+        self.loss_count = 0
         #: For each read under way, the tasks that have changed since it began.
         self._reads: list[set[TaskRef]] = []
         #: For each read under way, partitions that have been taken since it began.
@@ -122,6 +124,7 @@ class Definitions:
 
     def forget(self, ref: TaskRef) -> None:
         """The task has changed."""
+        self.loss_count += 1
         self._tasks.pop(ref, None)
         self._gone.discard(ref)
         for changed in self._reads:
@@ -137,6 +140,7 @@ class Definitions:
 
     def _bound(self) -> None:
         if max(len(self._pinned), len(self._tasks), len(self._gone)) > CACHE_COUNT_MAX:
+            self.loss_count += 1
             self._tasks.clear()
             self._gone.clear()
             self._pinned.clear()

@@ -103,19 +103,21 @@ class TriggerLoop(Loop):
     ) -> None:
         """What is due; of a task in `edited_us` only up to that instant."""
         effects = Effects()
-        refs = list({trigger.ref: None for trigger in triggers})
-        versions = list({(trigger.ref, trigger.task_version): None for trigger in triggers})
+        named = [(trigger.ref, trigger) for trigger in triggers]
+        versions = dict.fromkeys((ref, trigger.task_version) for ref, trigger in named)
         await self._definitions.load_versions(versions)
-        live = await self._live(refs)
-        # Meanwhile another loop may have changed a task, or made room: what is not at hand would not fire.
-        await self._definitions.load_versions(versions)
-        for trigger in triggers:
-            task = self._definitions.task(trigger.ref)
-            definition = self._definitions.pinned(trigger.ref, trigger.task_version)
+        loss_count = self._definitions.loss_count
+        live = await self._live(list(dict.fromkeys(ref for ref, _ in named)))
+        if self._definitions.loss_count != loss_count:
+            # Another loop has changed a task meanwhile, or made room: what is not at hand would not fire.
+            await self._definitions.load_versions(versions)
+        for ref, trigger in named:
+            task = self._definitions.task(ref)
+            definition = self._definitions.pinned(ref, trigger.task_version)
             if task is None or definition is None or task.paused or task.disabled:
                 continue
-            known = live.setdefault(trigger.ref, LiveTask(known={}))
-            due = DueTrigger(trigger, definition, task, edited_us.get(trigger.ref))
+            known = live.setdefault(ref, LiveTask(known={}))
+            due = DueTrigger(trigger, definition, task, edited_us.get(ref))
             fire(due, known, now_us=now_us, rng=self._rng, into=effects)
         await self._committer.commit(effects)
 
