@@ -254,6 +254,26 @@ def test_i1_one_that_waits_when_its_lease_ends_is_handed_back_without_having_run
     play_frozen(story, tasks.functions, credits=credits)
 
 
+def test_i1_what_waited_while_the_supervisor_was_frozen_is_not_started_when_it_thaws() -> None:
+    """Its lease may have ended meanwhile, and have been taken for ended by everybody."""
+    tasks = Tasks()
+
+    async def story(frozen: Frozen) -> None:
+        attempts = frozen.attempts
+        attempts.learn(STREAM, [spec(name, is_async=False) for name in ("long", "quick")])
+        attempts.assign(STREAM, Assignments(0, [assignment("long", "l1"), assignment("quick", "q1")]))
+        # Nobody looks at the time until the slot is free.
+        await attempts.is_idle.wait()
+        outcomes = {outcome.attempt_id: outcome for outcome in frozen.outbox.unacknowledged}
+        assert outcomes["l1"].result == b"null"
+        assert outcomes["q1"].unstarted_reason == "its slot was not free in time"
+        assert tasks.running_max == 1
+
+    credits = credits_of({"process": 1})
+    credits.set_ahead("process", 5)
+    play_frozen(story, tasks.functions, credits=credits)
+
+
 def test_two_nodes_share_the_places_ahead_as_they_share_slots() -> None:
     tasks = Tasks()
 
