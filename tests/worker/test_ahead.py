@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+import msgspec
+
 from ostinato.core.instants import MILLISECOND, SECOND
 from ostinato.core.model import Outcome
 from ostinato.testing.virtual_clock import VirtualClock
@@ -155,6 +157,21 @@ def test_a_long_attempt_makes_the_number_fall_and_the_credits_are_asked_back_at_
         await made.node.outcome_of("l1")
         await made.node.until(lambda: credit_count(made) == SLOTS)
         assert made.clock.boot_us() - began_us < LONG_US + HEARTBEAT_US // 5
+
+    play(story)
+
+
+def test_an_attempt_with_a_process_of_its_own_is_not_short_however_soon_it_ends() -> None:
+    async def story(made: Cluster, _: Tasks) -> None:
+        isolated = msgspec.structs.replace(spec("nothing", is_async=False), version=2, isolation="process")
+        await made.node.send(specs(isolated))
+        await work_off(made, "quick", 300)
+        made.node.ledger.use("process", 1)
+        await made.node.assign(msgspec.structs.replace(assignment("nothing", "n1"), version=2))
+        began_us = made.clock.boot_us()
+        await made.node.outcome_of("n1")
+        await made.node.until(lambda: credit_count(made) == SLOTS)
+        assert made.clock.boot_us() - began_us < WAIT_US_MAX // 10
 
     play(story)
 

@@ -335,7 +335,8 @@ class Attempts:
                 self._leave_lease(attempt, finished)
                 outcomes.append(outcome_of(attempt, finished))
                 if attempt.pool in self._queues:
-                    self._queues[attempt.pool].leave(finished, now_us=now_us)
+                    is_isolated = attempt.spec.isolation == "process"
+                    self._queues[attempt.pool].leave(finished, now_us=now_us, is_isolated=is_isolated)
         if outcomes:
             self._outbox.add_outcomes(outcomes)
         for pool, count in free.items():
