@@ -60,8 +60,12 @@ class MysqlDialect:
             pool_timeout=3600,
         )
 
-    def limits_reads(self, role: Role, *, left_us: int) -> bool:
+    def limits_alone(self, role: Role, *, left_us: int) -> bool:
         """Only a transaction's beginning says how long its statements may run."""
+        return False
+
+    def is_closed(self, driver: Driver) -> bool:
+        # The driver learns it only by asking.
         return False
 
     async def begin(self, driver: Driver, *, role: Role, left_us: int) -> None:
