@@ -70,7 +70,7 @@ class ServerDialect(Protocol):
         """
         ...
 
-    def limits_alone(self, role: Role, *, left_us: int) -> bool:
+    def limits_alone(self, driver: DriverConnection, *, role: Role, left_us: int) -> bool:
         """Whether the server ends a statement in about `left_us` that no transaction of ours is around."""
         ...
 
@@ -300,7 +300,9 @@ class ServerDatabase:
             kept = await connections.take()
         try:
             left_us = max(1, ends_us - self._clock.boot_us())
-            if transaction.is_needed or not self.dialect.limits_alone(role, left_us=left_us):
+            if transaction.is_needed or not self.dialect.limits_alone(
+                kept.driver, role=role, left_us=left_us
+            ):
                 return await self._transact(kept, role, work, transaction=transaction, left_us=left_us)
             return await self._alone(kept, work, transaction=transaction)
         finally:
