@@ -1,7 +1,8 @@
 """The statements of an owner's transaction: one for each kind of row, however many rows there are.
 
 Rows are sent as one array a column, sorted by instance, so that transactions of one owner lock instances in
-one order. Two owners never meet: whoever holds the share lock of a partition moves its instances alone (I5).
+one order; a long history goes by COPY. Two owners never meet: whoever holds the share lock of a partition
+moves its instances alone (I5).
 """
 
 from __future__ import annotations
