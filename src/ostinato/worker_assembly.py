@@ -6,6 +6,7 @@ Apart from the node's, as its process holds no more than it needs: neither a sto
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 from collections.abc import Callable, Coroutine
 from random import Random
@@ -116,6 +117,8 @@ async def run_worker(settings: Settings) -> signal.Signals | None:
     _refuse_open_token(settings)
     tls = _worker_tls(settings)
     signals = StopSignals(asyncio.get_running_loop())
+    # What is imported stays: there is no garbage to be looked for in it again and again.
+    gc.freeze()
     supervisor = build_worker(
         settings,
         scheduler=",".join(map(str, settings.scheduler)),

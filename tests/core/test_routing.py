@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from random import Random
+
+import pytest
+
 from ostinato.core.definition import HttpSpec, PythonSpec, ShellSpec, TaskDefinition, TaskRef
-from ostinato.core.routing import Placed, RoutingRound, Unplaced, WorkerView
+from ostinato.core.routing import Placed, RoutingRound, Strategy, Unplaced, WorkerView
 from ostinato.core.states import Hold
 
 
 def worker(
-    name: str, *, free: int = 2, capacity: int = 4, labels: dict[str, str] | None = None
+    name: str, *, free: int = 2, capacity: int = 4, ahead: int = 0, labels: dict[str, str] | None = None
 ) -> WorkerView:
     return WorkerView(
         worker_id=name,
@@ -18,6 +22,7 @@ def worker(
         executors=frozenset({"python", "shell"}),
         capacity={"async": capacity, "process": capacity},
         free={"async": free, "process": free},
+        ahead={"process": ahead} if ahead else {},
     )
 
 
@@ -44,6 +49,20 @@ def test_the_least_loaded_worker_is_taken_and_its_slot_used_up() -> None:
 def test_load_is_relative_to_capacity() -> None:
     small, large = worker("small", free=2, capacity=2), worker("large", free=3, capacity=100)
     assert chosen(RoutingRound([large, small], strategy="least_loaded").place(task())) == "small"
+
+
+def test_places_ahead_of_the_slots_are_not_free_slots() -> None:
+    shell = TaskDefinition(namespace="default", name="t", executor=ShellSpec("true"))
+    queueing, plain = worker("queueing", free=54, capacity=4, ahead=50), worker("plain", free=4, capacity=4)
+    round_ = RoutingRound([queueing, plain], strategy="least_loaded")
+    assert sorted(chosen(round_.place(shell)) for _ in range(8)) == ["plain"] * 4 + ["queueing"] * 4
+    # Nobody has a free slot any more, so what waits in a queue waits least.
+    assert chosen(round_.place(shell)) == "queueing"
+    in_turn = RoutingRound(
+        [worker("queueing", free=51, capacity=4, ahead=50), worker("plain", free=4, capacity=4)],
+        strategy="round_robin",
+    )
+    assert [chosen(in_turn.place(shell)) for _ in range(6)].count("queueing") == 2
 
 
 def test_round_robin_takes_turns() -> None:
@@ -93,3 +112,47 @@ def test_busy_is_told_from_impossible() -> None:
     assert isinstance(answer, Unplaced)
     assert answer.hold is Hold.BUSY
     assert answer.reason == "the worker that can run it is busy"
+
+
+@pytest.mark.parametrize("strategy", ["least_loaded", "round_robin"])
+@pytest.mark.parametrize("seed", range(20))
+def test_each_choice_is_the_best_of_all_free_workers_at_that_moment(strategy: Strategy, seed: int) -> None:
+    """Also where tasks with different workers take slots of each other, and retries avoid some."""
+    rng = Random(seed)
+    workers = [
+        worker(
+            f"w{number}",
+            free=rng.randrange(6),
+            capacity=rng.randrange(6, 9),
+            labels={"site": rng.choice("ab")},
+        )
+        for number in range(rng.randrange(1, 7))
+    ]
+    round_ = RoutingRound(workers, strategy=strategy, first_turn=rng.randrange(3))
+    for each in workers:
+        each.turn = rng.randrange(3)
+    tasks = [task(), task("t", labels={"site": "a"}), task("t", labels={"site": "b"})]
+    # Eligibility is worked out once per task, so each of these is one of its own.
+    definitions = [
+        TaskDefinition("default", f"n{n}", ShellSpec("x"), labels=d.labels) for n, d in enumerate(tasks)
+    ]
+    for _ in range(40):
+        definition = rng.choice(definitions)
+        avoid = rng.choice(["", "", "w0", "w1"])
+        free = [
+            each
+            for each in workers
+            if each.free["process"] > 0 and (not definition.labels or each.labels == definition.labels)
+        ]
+        loads = {
+            each.worker_id: -each.free["process"] / each.capacity["process"]
+            if strategy == "least_loaded"
+            else 0
+            for each in free
+        }
+        best = min(
+            free, key=lambda each: (each.worker_id == avoid, loads[each.worker_id], each.turn), default=None
+        )
+        answer = round_.place(definition, avoid_worker_id=avoid)
+        assert (chosen(answer) if best is not None else "") == (best.worker_id if best is not None else "")
+        assert isinstance(answer, Unplaced) == (best is None)

@@ -191,7 +191,9 @@ async def test_the_cost_of_asking_where_work_waits_grows_with_tasks_and_not_with
     store: PostgresStore,
 ) -> None:
     await _fill(store)
-    await store.submit([submission(f"o{number}", task=f"other{number:02}", partition=3) for number in range(30)])
+    await store.submit(
+        [submission(f"o{number}", task=f"other{number:02}", partition=3) for number in range(30)]
+    )
     plan = await _explain(store, work._WAITING_TASKS, list(ALL), T0, 100)
     assert plan["Actual Rows"] == 31
     assert _indexes(plan) == {"instance_live"}

@@ -107,7 +107,8 @@ def test_nothing_and_zero_and_empty_stay_apart() -> None:
     )
     never_started = Outcome(instance_id="i", attempt=1, attempt_id="b", started_us=None, finished_us=0)
     batch: list[WorkerMessage] = [
-        Outcomes([started_at_zero, never_started], {"async": 0}),
+        Outcomes([started_at_zero, never_started], {"async": 0}, {"process": 7}),
+        Heartbeat(1, 2, {"process": 3}, {"async": 4}, {"process": 5}),
         TreeEnded(0, "a lease has ended"),
         TreeEnded(None, "the supervisor is gone"),
     ]

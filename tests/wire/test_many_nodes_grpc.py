@@ -64,8 +64,10 @@ class SocketNode(ScriptedNode):
     def own(self, *partitions: int, epoch: int = 1) -> None:
         self.owned, self.epochs = list(partitions), [epoch] * len(partitions)
 
-    async def beats(self) -> None:
-        await self.until(lambda: self.newest_heartbeat > 0)
+    async def beats(self, *, count: int = 1) -> None:
+        """So many more heartbeats have come."""
+        newest = self.newest_heartbeat
+        await self.until(lambda: self.newest_heartbeat >= newest + count)
 
     async def has_credit(self) -> None:
         await self.until(lambda: self.ledger.available("async") > 0)
@@ -132,6 +134,8 @@ async def test_one_of_three_nodes_dies_and_outcomes_reach_the_new_owner() -> Non
             gates["b"].set()
             assert (await second.outcome_of("b")).result == b'"done"'
             second.own(0, 1, epoch=2)
+            # The worker has heard of it by then. What has no owner goes to all, and the third takes it too.
+            await second.beats(count=3)
             gates["a"].set()
             assert (await second.outcome_of("a")).result == b'"done"'
             gates["c"].set()

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from ostinato.core.instants import MILLISECOND, SECOND
 from ostinato.core.model import Outcome
 from ostinato.testing.virtual_clock import VirtualClock
-from ostinato.wire.messages import Accepted, Assignments, Cancel
+from ostinato.wire.messages import Accepted, Assignments, Cancel, Heartbeat, Outcomes
 from ostinato.worker.ahead import AHEAD_COUNT_MAX, AHEAD_US, WAIT_US_MAX
 from tests.worker.many_nodes import ManyNodes
 from tests.worker.many_nodes import play as play_many
@@ -103,8 +103,13 @@ def test_nothing_waits_ahead_before_attempts_have_been_short() -> None:
 def test_as_many_wait_as_the_slots_do_in_fifty_milliseconds_and_no_more_run_than_there_are_slots() -> None:
     async def story(made: Cluster, tasks: Tasks) -> None:
         await work_off(made, "quick", 300)
-        assert credit_count(made) == SLOTS + SLOTS * AHEAD_US // MILLISECOND
+        count = SLOTS * AHEAD_US // MILLISECOND
+        assert credit_count(made) == SLOTS + count
         assert tasks.running_max == SLOTS
+        # So that the node gives a worker with a free slot what would only wait here.
+        assert made.node.all(Outcomes)[-1].ahead == {"process": count}
+        await made.pass_time(HEARTBEAT_US)
+        assert made.node.all(Heartbeat)[-1].ahead == {}
 
     play(story)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -24,6 +26,7 @@ from ostinato.worker.executors.http import HttpExecutor
 from ostinato.worker.executors.python import build_python_executor
 from ostinato.worker.executors.shell import ShellExecutor
 from ostinato.worker.supervisor import Supervisor
+from tests.worker.python_worker import text_in
 from tests.worker.scripted_node import ADDRESS, ScriptedNode, assignment, specs
 
 
@@ -153,3 +156,46 @@ async def test_a_heartbeat_timeout_ends_a_silent_task(app_file: Path, tmp_path: 
         outcome = await outcome_of(node, "silent")
         assert outcome.failure is not None
         assert outcome.failure.code == "HEARTBEAT_TIMEOUT"
+
+
+async def test_a_slot_killed_from_outside_fails_its_attempt_alone_and_not_those_that_wait_ahead(
+    tmp_path: Path,
+) -> None:
+    app = tmp_path / "ahead_tasks.py"
+    app.write_text(
+        "import os, signal\nfrom pathlib import Path\nfrom ostinato import App\napp = App('ahead')\n"
+        "@app.task\ndef own_pid() -> int:\n    return os.getpid()\n"
+        "@app.task\ndef hang(note: str) -> None:\n"
+        "    Path(note).write_text(str(os.getpid()))\n    signal.pause()\n"
+    )
+    async with worker(app, tmp_path) as (node, _):
+        await node.send(specs(task_spec("own_pid", PythonSpec("")), task_spec("hang", PythonSpec(""))))
+        waiting = [f"short-{number}" for number in range(60)]
+        given: list[str] = []
+        while waiting:
+            await asyncio.wait_for(node.until(lambda: node.ledger.available("process") > 0), 30)
+            count = min(node.ledger.available("process"), len(waiting))
+            node.ledger.use("process", count)
+            given, waiting = waiting[:count], waiting[count:]
+            await node.assign(*(assignment("own_pid", attempt_id) for attempt_id in given))
+        for attempt_id in given:
+            assert (await outcome_of(node, attempt_id)).failure is None
+        notes = [tmp_path / f"note-{number}" for number in range(3)]
+        hanging = [
+            assignment("hang", f"hang-{number}", msgspec.json.encode({"note": str(note)}))
+            for number, note in enumerate(notes)
+        ]
+        node.ledger.use("process", 7)
+        await node.assign(*hanging, *(assignment("own_pid", f"after-{number}") for number in range(4)))
+        killed_pid = int(await text_in(notes[1]))
+        os.kill(killed_pid, signal.SIGKILL)
+        killed = await outcome_of(node, "hang-1")
+        assert killed.failure is not None
+        assert killed.failure.code == "SIGNAL_9"
+        for number in range(4):
+            outcome = await outcome_of(node, f"after-{number}")
+            # Whatever has not found the new process in time is somebody else's to run.
+            assert outcome.failure is None
+            assert outcome.unstarted_reason in ("", "its slot was not free in time")
+            assert outcome.result != str(killed_pid).encode()
+        assert "hang-0" not in {outcome.attempt_id for outcome in node.outcomes}

@@ -32,6 +32,8 @@ class WorkerView(msgspec.Struct):
     #: Slots by pool in all, and those that may be used now.
     capacity: dict[str, int]
     free: dict[str, int]
+    #: How many of its free slots by pool, over all nodes, are places in the queue ahead of its real ones.
+    ahead: dict[str, int] = {}
     #: Number of the last placement that it got; smallest is next in turn.
     turn: int = 0
 
@@ -104,10 +106,7 @@ class Route:
         return None
 
     def _rank(self, worker: WorkerView) -> tuple[float, int]:
-        if self._strategy != "least_loaded":
-            return 0.0, worker.turn
-        pool = self.pool
-        return -worker.free.get(pool, 0) / max(worker.capacity.get(pool, 1), 1), worker.turn
+        return _load(worker, self.pool, strategy=self._strategy), worker.turn
 
 
 class RoutingRound:
@@ -159,6 +158,17 @@ class RoutingRound:
             found = Route(eligible, definition.pool, strategy=self._strategy)
             self._routes[key] = found
         return found
+
+
+def _load(worker: WorkerView, pool: str, *, strategy: Strategy) -> float:
+    """Share of its slots that a worker has in use, less one; not below 0 if what it gets waits in its queue.
+
+    Places ahead of the slots do not count as free: what another worker could start at once would wait there.
+    """
+    free = worker.free.get(pool, 0) - worker.ahead.get(pool, 0)
+    if strategy == "round_robin":
+        return 0.0 if free <= 0 else -1.0
+    return -free / max(worker.capacity.get(pool, 1), 1)
 
 
 def is_eligible(worker: WorkerView, definition: TaskDefinition) -> bool:

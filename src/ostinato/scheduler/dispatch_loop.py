@@ -60,7 +60,7 @@ class DispatchLoop(Loop):
         self._sessions = parts.sessions
         self._held = parts.held
         self._placer = Placer(parts)
-        self._behind = WorkBehind(parts.store, parts.definitions, parts.clock)
+        self._behind = WorkBehind(parts.store, parts.definitions, clock=parts.clock)
         self._turn = 0
         #: Credits are counted on: they are given back once the round is over.
         self._is_placing = False
@@ -340,8 +340,8 @@ class DispatchLoop(Loop):
         # What was begun to be committed before a hand-over is sent: until it is, the partition is not free.
         epochs = self._ownership.releasing | self._ownership.memory.epochs
         for placement, attempt in zip(placements, effects.started, strict=True):
-            # Of a partition that is another's now, whoever owns it waits for what was sent before; nothing may
-            # be sent any more (I1).
+            # Of a partition that is another's now nothing may be sent any more: whoever owns it waits for
+            # what was sent before (I1).
             epoch = epochs.get(attempt.partition)
             if epoch is not None and attempt.instance_id not in dropped:
                 assignment = _assignment(placement, attempt, epoch=epoch)

@@ -102,6 +102,8 @@ class WorkerSession:
         self.worker_name = hello.worker_name
         self.hello = hello
         self.ledger = CreditLedger(hello.granted)
+        #: By pool: how many of the worker's credits are places ahead of its slots.
+        self.ahead: dict[str, int] = {}
         #: Newest heartbeat that was processed while this node believed in its partitions.
         self.heartbeat_sequence = 0
         #: Monotonic time of its arrival, the greeting counting as the first.
@@ -221,6 +223,7 @@ class WorkerSession:
             executors=self._executors,
             capacity=capacity,
             free={pool: self.ledger.available(pool) for pool in capacity},
+            ahead=self.ahead,
             turn=self.turn,
         )
 

@@ -36,7 +36,7 @@ Pools: TypeAlias = frozenset[tuple[str, str]]
 class WorkBehind:
     """Which slots are idle beside a backlog, and which tasks have work for them."""
 
-    def __init__(self, store: Store, definitions: Definitions, clock: Clock) -> None:
+    def __init__(self, store: Store, definitions: Definitions, *, clock: Clock) -> None:
         self._store = store
         self._definitions = definitions
         self._clock = clock

@@ -266,6 +266,7 @@ class WorkerStreams:
     async def _receive(self, session: WorkerSession, messages: list[WorkerMessage]) -> None:
         for message in messages:
             if isinstance(message, Outcomes):
+                session.ahead = message.ahead
                 if session.ledger.update(message.granted):
                     self._dispatch.wake()
                 self._outcomes.add(session.worker_id, message.items)
@@ -293,6 +294,7 @@ class WorkerStreams:
 
     def _heartbeat(self, session: WorkerSession, message: Heartbeat) -> None:
         session.ledger.update(message.granted)
+        session.ahead = message.ahead
         session.ledger.want(message.wanted)
         self._dispatch.return_credits(session)
         session.heard_boot_us = self._clock.boot_us()

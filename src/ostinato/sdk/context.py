@@ -6,8 +6,6 @@ import logging
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime
 from functools import cached_property
@@ -279,11 +277,17 @@ def context_or_none() -> Context | None:
     return _current.get()
 
 
-@contextmanager
-def running_in(context: Context) -> Iterator[Context]:
+class running_in:
     """Make `context` the current one inside the block; what a worker does around a task."""
-    token = _current.set(context)
-    try:
-        yield context
-    finally:
-        _current.reset(token)
+
+    # No generator with a decorator: that takes longer than many a task.
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def __enter__(self) -> Context:
+        self._token = _current.set(self._context)
+        return self._context
+
+    def __exit__(self, *_: object) -> None:
+        _current.reset(self._token)

@@ -39,7 +39,7 @@ def parts_of(message: WorkerMessage) -> Iterator[Part[WorkerMessage]]:
     match message:
         case Outcomes():
             for outcomes, size in cut(message.items, _outcome_bytes):
-                yield Part(Outcomes(outcomes, message.granted), len(outcomes), size)
+                yield Part(Outcomes(outcomes, message.granted, message.ahead), len(outcomes), size)
         case Output():
             for chunks, size in cut(message.chunks, _chunk_bytes):
                 yield Part(Output(chunks), len(chunks), size)
@@ -62,6 +62,7 @@ def write(message: WorkerMessage, target: pb.WorkerMessage) -> None:
                     sent_boot_us=message.sent_boot_us,
                     granted=message.granted,
                     wanted=message.wanted,
+                    ahead=message.ahead,
                 )
             )
         case Outcomes():
@@ -139,6 +140,7 @@ def _reports(running: list[RunningReport]) -> list[pb.RunningReport]:
 def _write_outcomes(message: Outcomes, target: pb.Outcomes) -> None:
     target.SetInParent()
     target.granted.update(message.granted)
+    target.ahead.update(message.ahead)
     add = target.items.add
     for outcome in message.items:
         add(
@@ -209,7 +211,13 @@ def _read_running(kind: str, source: pb.RunningReport) -> RunningReport:
 
 def _read_heartbeat(message: pb.WorkerMessage) -> Heartbeat:
     source = message.heartbeat
-    return Heartbeat(source.sequence, source.sent_boot_us, dict(source.granted), dict(source.wanted))
+    return Heartbeat(
+        source.sequence,
+        source.sent_boot_us,
+        dict(source.granted),
+        dict(source.wanted),
+        dict(source.ahead),
+    )
 
 
 def _read_report(message: pb.WorkerMessage) -> Report:
@@ -223,7 +231,7 @@ def _read_accepted(message: pb.WorkerMessage) -> Accepted:
 
 def _read_outcomes(message: pb.WorkerMessage) -> Outcomes:
     source = message.outcomes
-    return Outcomes([_read_outcome(item) for item in source.items], dict(source.granted))
+    return Outcomes([_read_outcome(item) for item in source.items], dict(source.granted), dict(source.ahead))
 
 
 def _read_outcome(source: pb.Outcome) -> Outcome:

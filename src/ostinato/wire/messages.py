@@ -67,12 +67,16 @@ class Heartbeat(msgspec.Struct):
 
     `wanted` is how many credits of this stream the worker would like to have back, all together: the node
     gives back as many as it has not used, and says so in ``HeartbeatAcknowledged.returned``.
+
+    `ahead` is how many of the worker's credits, over all streams, are places ahead of its slots: what uses
+    one waits there for a slot.
     """
 
     sequence: int
     sent_boot_us: int
     granted: dict[str, int]
     wanted: dict[str, int] = {}
+    ahead: dict[str, int] = {}
 
 
 class Report(msgspec.Struct):
@@ -93,10 +97,11 @@ class Accepted(msgspec.Struct):
 
 
 class Outcomes(msgspec.Struct):
-    """Attempts that have ended; repeated until acknowledged. `granted` as in ``Heartbeat``."""
+    """Attempts that have ended; repeated until acknowledged. `granted` and `ahead` as in ``Heartbeat``."""
 
     items: list[Outcome]
     granted: dict[str, int]
+    ahead: dict[str, int] = {}
 
 
 class Output(msgspec.Struct):

@@ -14,6 +14,8 @@ short, and only then: what waits here cannot run elsewhere.
 
 from __future__ import annotations
 
+from itertools import islice, takewhile
+
 from ostinato.core.instants import MILLISECOND, SECOND
 from ostinato.worker.attempt import RunningAttempt
 from ostinato.worker.executors.protocol import AttemptFinished
@@ -23,7 +25,7 @@ AHEAD_US = 50 * MILLISECOND
 #: Mean run time from which on nothing waits ahead.
 SHORT_US = 25 * MILLISECOND
 #: Attempts that may wait ahead of a pool's slots, however many and fast these are.
-AHEAD_COUNT_MAX = 200
+AHEAD_COUNT_MAX = 1_000
 #: Longest wait of an attempt for a slot, and longest time that the mean counts without a new end.
 WAIT_US_MAX = SECOND
 #: Of the mean: the newest attempt counts as much as one of so many.
@@ -101,7 +103,8 @@ class QueueAhead:
 
     def overdue(self, now_us: int) -> list[RunningAttempt]:
         """Attempts that have waited too long and are to leave; none may follow them."""
-        found = [attempt for attempt, since_us in self._waiting.values() if now_us >= since_us + WAIT_US_MAX]
+        late = takewhile(lambda entry: now_us >= entry[1] + WAIT_US_MAX, self._waiting.values())
+        found = [attempt for attempt, _ in late]
         if found or now_us >= self._ended_us + WAIT_US_MAX:
             self.count_max = self._ended_count = 0
             self._mean_us = 0.0
@@ -109,7 +112,8 @@ class QueueAhead:
 
     def look_us(self) -> int | None:
         """When to ask for those that are `overdue` next; None while nothing waits, or may."""
-        times = [since_us for _, since_us in self._waiting.values()][:1]
+        # The first has waited longest.
+        times = [since_us for _, since_us in islice(self._waiting.values(), 1)]
         if self.count_max:
             times.append(self._ended_us)
         return min(times) + WAIT_US_MAX if times else None

@@ -2,7 +2,7 @@
 
 This is the part of the supervisor that decides; it waits for nothing. Assignments come in, executors report
 through it (it is their ``EventSink``), and what the node must hear goes to the outbox. No executor has more
-attempts of the ``process`` pool than that has slots; what comes beyond waits here, see ``ahead.py``.
+attempts of a pool than that has slots; what comes beyond waits here, see ``ahead.py``.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from ostinato.core.model import Outcome, OutputChunk
 from ostinato.wire.messages import Assignment, Assignments, Cancel, Progress, RunningReport, TaskSpec
 from ostinato.worker.ahead import WAIT_US_MAX, QueueAhead
 from ostinato.worker.attempt import RunningAttempt, kind_of, outcome_of, refusal
+from ostinato.worker.config import POOLS
 from ostinato.worker.credits import Credits
 from ostinato.worker.deadlines import Deadline, DeadlineHeap, DeadlineKind
 from ostinato.worker.epochs import Epochs
@@ -57,8 +58,7 @@ class Attempts:
         #: Running attempts that depend on a lease, by partition.
         self._strict: dict[int, dict[str, RunningAttempt]] = {}
         self._deadlines = DeadlineHeap(self._running.__contains__)
-        #: Of the pool whose slots are few and whose attempts are short: the other one's share a process.
-        self._queues: dict[Pool, QueueAhead] = {"process": QueueAhead(credits.capacity("process"))}
+        self._queues = {pool: QueueAhead(credits.capacity(pool)) for pool in POOLS}
         self._is_start_due = False
         self._refusal_reason = ""
         #: Set while nothing runs.

@@ -7,11 +7,12 @@ from pathlib import Path
 import msgspec
 
 from ostinato.control.names import validate_label_value, validate_name
+from ostinato.core.definition import Pool
 from ostinato.core.instants import SECOND
 from ostinato.errors import UserError
 
 #: Their default sizes are the assembly's: CPU count and 100 (design section 11).
-POOLS = ("process", "async")
+POOLS: tuple[Pool, ...] = ("process", "async")
 
 
 class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):

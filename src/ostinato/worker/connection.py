@@ -23,6 +23,7 @@ from ostinato.wire.messages import (
     HeartbeatAcknowledged,
     Hello,
     NodeMessage,
+    Outcomes,
     OutcomesAcknowledged,
     Rejected,
     Report,
@@ -32,7 +33,7 @@ from ostinato.wire.messages import (
 from ostinato.wire.protocol import WorkerStream
 from ostinato.worker.mail import Mail
 from ostinato.worker.sending import send_what_fits
-from ostinato.worker.waiting import Alarm, within
+from ostinato.worker.waiting import Alarm, gathering_us, within
 
 if TYPE_CHECKING:
     from ostinato.worker.links import LinkParts, Links
@@ -44,8 +45,6 @@ BACKOFF_US_MIN = 100 * MILLISECOND
 BACKOFF_US_MAX = 5 * SECOND
 #: A scheduler that stays away is a warning at first, and then once in this time.
 UNREACHABLE_TOLD_US = MINUTE
-#: Between two batches of a stream: a message of gRPC costs both sides as much as what some attempts say.
-BATCH_PAUSE_US = 2 * MILLISECOND
 #: How long an address rests whose node another stream has reached; that may change unnoticed.
 SAME_NODE_US = MINUTE
 
@@ -157,7 +156,9 @@ class Connection:
             self._failures = 0
             self._heard_us = self._clock.boot_us()
             self._node_id = welcome.node_id
-            self._mail = self._outbox.open(self._stream, lambda: self._credits.granted(self._stream))
+            self._mail = self._outbox.open(
+                self._stream, lambda: self._credits.granted(self._stream), ahead=lambda: self._credits.ahead
+            )
             self._links.welcomed(self, welcome.node_id, nodes=welcome.nodes)
             self._credits.welcomed(self._stream)
             _log.info("scheduler_found", extra={"address": self.address, "node_id": welcome.node_id})
@@ -328,7 +329,7 @@ class Connection:
             sequence = self._links.next_sequence()
             self._lease.sent(self._stream, sequence, at_us=now_us)
             granted, wanted = self._credits.granted(self._stream), self._credits.wanted(self._stream)
-            await stream.send([Heartbeat(sequence, now_us, granted, wanted)])
+            await stream.send([Heartbeat(sequence, now_us, granted, wanted, self._credits.ahead)])
             while not self._is_hastened and self._clock.boot_us() < next_us:
                 await self._alarm.wait(next_us)
 
@@ -338,5 +339,6 @@ class Connection:
             messages = mail.take()
             if messages:
                 await send_what_fits(stream, messages)
-                # A lone message waits for nothing; what follows it gathers for a moment.
-                await self._clock.sleep_until_us(self._clock.boot_us() + BATCH_PAUSE_US)
+                # A message of gRPC costs both sides as much as what some attempts have to say.
+                count = sum(len(message.items) for message in messages if isinstance(message, Outcomes))
+                await self._clock.sleep_until_us(self._clock.boot_us() + gathering_us(count))

@@ -76,6 +76,12 @@ class Credits:
         self._share_free()
         self._note_withdrawn()
 
+    @property
+    def ahead(self) -> dict[str, int]:
+        """Places ahead of the slots by pool, of pools that have any."""
+        counts = {pool: self._ledger.ahead(pool) for pool in self._ledger.pools}
+        return {pool: count for pool, count in counts.items() if count}
+
     def granted(self, stream: int) -> dict[str, int]:
         """Cumulative grants on a stream."""
         return self._ledger.granted(stream)

@@ -9,6 +9,7 @@ error.
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -138,6 +139,8 @@ class LoopProgram(asyncio.Protocol):
         self._clock = SystemClock(message.clock_offset_us)
         self._data_dir = message.data_dir
         self._modules = TaskModules(message.app)
+        # What is imported stays: to look for garbage in it again and again takes time from tasks.
+        gc.freeze()
         self._orphans = OrphanEntries()
         self._loop.call_later(_ORPHANS_SECONDS, self._clear_orphans)
         self._send(Ready(self._modules.known))

@@ -79,7 +79,7 @@ class OutputWaiting:
 
 
 class Mail:
-    """Messages of one stream to its node. `granted` is asked when outcomes leave."""
+    """Messages of one stream to its node. `granted` and `ahead` are asked when outcomes leave."""
 
     def __init__(
         self,
@@ -87,8 +87,10 @@ class Mail:
         kept: UnacknowledgedOutcomes,
         *,
         draining: Draining | None,
+        ahead: Callable[[], dict[str, int]] = dict,
     ) -> None:
         self._granted = granted
+        self._ahead = ahead
         #: Slots have become free: the node may use them before it hears what became of them.
         self._has_grants = False
         self._accepted: list[str] = []
@@ -171,7 +173,7 @@ class Mail:
             messages.append(Output(self._output.take()))
         outcomes = self.outcomes.take(count_max=BATCH_COUNT_MAX, bytes_max=BATCH_BYTES_MAX)
         if outcomes or self._has_grants:
-            messages.append(Outcomes(outcomes, self._granted()))
+            messages.append(Outcomes(outcomes, self._granted(), self._ahead()))
             self._has_grants = False
         if not self._output and not self.outcomes.unsent_count:
             self.has_mail.clear()

@@ -109,9 +109,15 @@ class Outbox:
 
     # ── streams ───────────────────────────────────────────────────────────────────────────────────────
 
-    def open(self, stream: int, granted: Callable[[], dict[str, int]]) -> Mail:
+    def open(
+        self,
+        stream: int,
+        granted: Callable[[], dict[str, int]],
+        *,
+        ahead: Callable[[], dict[str, int]] = dict,
+    ) -> Mail:
         """A stream has been welcomed: what it is to carry, first all that may be for its node."""
-        mail = Mail(granted, self._outcomes, draining=self._draining)
+        mail = Mail(granted, self._outcomes, draining=self._draining, ahead=ahead)
         self._mails[stream] = mail
         self._owned[stream] = frozenset()
         mail.add_outcomes(

@@ -57,7 +57,7 @@ async def _send_shortened(stream: WorkerStream, message: WorkerMessage, reason: 
 def _pieces(message: WorkerMessage) -> list[WorkerMessage]:
     """`message` item by item."""
     if isinstance(message, Outcomes):
-        return [Outcomes([outcome], message.granted) for outcome in message.items]
+        return [Outcomes([outcome], message.granted, message.ahead) for outcome in message.items]
     if isinstance(message, Output):
         return [Output([chunk]) for chunk in message.chunks]
     return [message]
@@ -66,7 +66,8 @@ def _pieces(message: WorkerMessage) -> list[WorkerMessage]:
 def _shortened(message: WorkerMessage, reason: str) -> WorkerMessage | None:
     """The least of `message` that is still worth sending; None if there is nothing to leave out."""
     if isinstance(message, Outcomes):
-        return Outcomes([_shortened_outcome(outcome, reason) for outcome in message.items], message.granted)
+        items = [_shortened_outcome(outcome, reason) for outcome in message.items]
+        return Outcomes(items, message.granted, message.ahead)
     if isinstance(message, Output):
         return Output([_shortened_chunk(chunk) for chunk in message.chunks])
     if isinstance(message, Progress):

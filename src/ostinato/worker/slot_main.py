@@ -8,6 +8,7 @@ run it (I1).
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -71,6 +72,8 @@ class Slot:
             # An app that forked while it was imported: only the parent may say that it is ready.
             os._exit(0)
         flush_streams(sys.stdout, sys.stderr)
+        # What is imported stays: to look for garbage in it again and again takes time from tasks.
+        gc.freeze()
         handler = _SlotLogHandler(self)
         state = SlotState()
         self.send(Ready(modules.known))
@@ -78,7 +81,8 @@ class Slot:
         while is_fit:
             run = self._runs.get()
             # Each time, as a task that sets up logging may have removed it.
-            logging.getLogger().addHandler(handler)
+            if handler not in logging.root.handlers:
+                logging.root.addHandler(handler)
             threads = set(threading.enumerate())
             finished = copy_context().run(self._run, run, modules, state)
             if os.getpid() != self._pid:

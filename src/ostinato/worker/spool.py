@@ -27,14 +27,14 @@ from pathlib import Path
 from typing import Protocol
 
 from ostinato.clock import Clock
-from ostinato.core.instants import MILLISECOND, MINUTE, SECOND
+from ostinato.core.instants import MINUTE, SECOND
 from ostinato.core.model import Outcome
 from ostinato.errors import UserError
 from ostinato.wire.ledgers import outcome_bytes
 from ostinato.worker.credits import Credits
 from ostinato.worker.spool_disk import SpoolDirectory, SpoolDisk
 from ostinato.worker.spool_file import is_damaged
-from ostinato.worker.waiting import within
+from ostinato.worker.waiting import gathering_us, within
 from ostinato.worker.workspace import FULL_DISK
 
 _log = logging.getLogger("ostinato.worker")
@@ -45,8 +45,6 @@ RETRY_US = 2 * SECOND
 SCAN_US = 5 * SECOND
 #: A spool that stays unwritable is told once in this time.
 TOLD_US = MINUTE
-#: Between two groups: a commit takes as much of the processor as some attempts, and the disk may be fast.
-GROUP_PAUSE_US = 2 * MILLISECOND
 #: How long deletions gather: each costs what a group costs.
 _FORGET_DELAY_S = 0.1
 #: One group: small enough that a disk with little room takes something.
@@ -184,13 +182,15 @@ class Spool:
             await self._has_work.wait()
             self._has_work.clear()
             self._is_forgetting_due |= self._closing.is_set() and bool(self._forgotten)
-            was_written = await self._write(self._next_group(), is_probe=not self.is_writable)
+            group = self._next_group()
+            was_written = await self._write(group, is_probe=not self.is_writable)
             if self._closing.is_set() and not (was_written and self._unwritten):
                 return
             if not was_written:
                 await self._pause(RETRY_US)
             elif not self._closing.is_set():
-                await self._clock.sleep_until_us(self._clock.boot_us() + GROUP_PAUSE_US)
+                # The disk may be fast, but a commit takes as much of the processor as some attempts.
+                await self._clock.sleep_until_us(self._clock.boot_us() + gathering_us(len(group)))
             if self._unwritten or not was_written:
                 self._has_work.set()
 

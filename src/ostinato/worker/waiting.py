@@ -1,4 +1,4 @@
-"""Waiting on the injected clock: with a deadline, or for an alarm that may be set earlier."""
+"""Waiting on the injected clock: with a deadline, for an alarm that may be set earlier, for more to come."""
 
 from __future__ import annotations
 
@@ -7,8 +7,23 @@ from collections.abc import Coroutine
 from typing import TypeVar
 
 from ostinato.clock import Clock
+from ostinato.core.instants import MILLISECOND
 
 Value = TypeVar("Value")
+
+
+#: How long what follows a batch gathers: at least, for each item of that batch, and at most.
+GATHERING_US_MIN = 2 * MILLISECOND
+GATHERING_US_EACH = 100
+GATHERING_US_MAX = 5 * MILLISECOND
+
+
+def gathering_us(count: int) -> int:
+    """How long to wait for the next batch after one of `count` items, so that batches grow with the load.
+
+    Whatever comes alone, later than that, waits for nothing.
+    """
+    return min(GATHERING_US_MIN + count * GATHERING_US_EACH, GATHERING_US_MAX)
 
 
 async def within(clock: Clock, work: Coroutine[object, object, Value], *, limit_us: int) -> Value:

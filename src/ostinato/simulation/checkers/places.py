@@ -1,8 +1,8 @@
 """Work goes where it may: to a worker that carries its labels, and never to more than its slots.
 
 What a worker executes is within its slots whatever happens. What it has been given is so too until something
-is broken; later a slot may be counted as taken by what was sent and lost, and a worker refuses what is too
-much for it.
+is broken, but for what may wait ahead of its slots: no more than have ended there (``worker/ahead.py``).
+Later a slot may be counted as taken by what was sent and lost, and a worker refuses what is too much for it.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ class RightPlaces(Checker):
         self._given: dict[str, _Slots] = {}
         self._executing: dict[str, _Slots] = {}
         self._counts: dict[_Slots, int] = {}
+        self._ended_counts: dict[_Slots, int] = {}
 
     def on(self, event: Event) -> None:
         match event:
@@ -49,7 +50,9 @@ class RightPlaces(Checker):
                     self._check(event.at_us, event.instance_id, slots=slots, count=count, what="executes")
             case ExecutionEnded():
                 self._take_away(self._executing, event.attempt_id)
-                self._take_away(self._given, event.attempt_id)
+                given = self._take_away(self._given, event.attempt_id)
+                if given is not None:
+                    self._ended_counts[given] = self._ended_counts.get(given, 0) + 1
                 self._pools.pop(event.attempt_id, None)
             case Transaction():
                 for row in event.rows:
@@ -80,7 +83,7 @@ class RightPlaces(Checker):
             )
         slots = _Slots(instance.worker_id, definition.pool)
         count = self._put(self._given, instance.attempt_id, slots=slots)
-        if self._calm.is_unbroken:
+        if self._calm.is_unbroken and count > self._ended_counts.get(slots, 0):
             self._check(at_us, instance.id, slots=slots, count=count, what="has been given")
 
     def _check(self, at_us: int, instance_id: str, *, slots: _Slots, count: int, what: str) -> None:
@@ -97,7 +100,9 @@ class RightPlaces(Checker):
         count = self._counts[slots] = self._counts.get(slots, 0) + 1
         return count
 
-    def _take_away(self, where: dict[str, _Slots], attempt_id: str) -> None:
+    def _take_away(self, where: dict[str, _Slots], attempt_id: str) -> _Slots | None:
+        """Where it was, if it was anywhere."""
         slots = where.pop(attempt_id, None)
         if slots is not None:
             self._counts[slots] -= 1
+        return slots

@@ -21,9 +21,10 @@ _PRIORITIES = range(10)
 
 
 class QueueShape:
-    """How many branches of the queue had due rows at the last look: of so many the next one reads longer heads.
+    """How many branches of the queue had due rows at the last look.
 
-    Where a backlog stands in few of them, as that of one task does, one statement so finds all.
+    The fewer there are, the longer are the heads that the next look reads: of a backlog that stands in one of
+    them, as that of one task does, its first statement finds all that is asked for.
     """
 
     def __init__(self) -> None:
@@ -133,7 +134,7 @@ async def _heads(
     head_count: int,
     count: int,
 ) -> list[Any]:
-    """Heads of the branches, each row with the next due time; at least one row, without an id if none is due."""
+    """Heads of the branches, each row with the next due time; one row without an id where none is due."""
     query, columns = _DUE, [partitions]
     if partitions and not look.is_full:
         branches = [*_branches(partitions)]

@@ -42,9 +42,7 @@ async def _hold(owner: Owner, hold: Hold, *rows: Instance) -> None:
     assert await owner.store.commit(batch) == CommitReport()
 
 
-async def _waiting(
-    store: Store, partitions: Sequence[int], *, limit: int, now_us: int = T0
-) -> set[str]:
+async def _waiting(store: Store, partitions: Sequence[int], *, limit: int, now_us: int = T0) -> set[str]:
     found = await store.waiting_tasks(partitions, now_us=now_us, first=None, limit=limit)
     assert found.next_ref is None
     return {ref.name for ref in found.refs}

@@ -140,7 +140,7 @@ class RunningReport(_message.Message):
     def __init__(self, instance_id: _Optional[str] = ..., attempt: _Optional[int] = ..., attempt_id: _Optional[str] = ...) -> None: ...
 
 class Heartbeat(_message.Message):
-    __slots__ = ("sequence", "sent_boot_us", "granted", "wanted")
+    __slots__ = ("sequence", "sent_boot_us", "granted", "wanted", "ahead")
     class GrantedEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -155,15 +155,24 @@ class Heartbeat(_message.Message):
         key: str
         value: int
         def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class AheadEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     SENT_BOOT_US_FIELD_NUMBER: _ClassVar[int]
     GRANTED_FIELD_NUMBER: _ClassVar[int]
     WANTED_FIELD_NUMBER: _ClassVar[int]
+    AHEAD_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     sent_boot_us: int
     granted: _containers.ScalarMap[str, int]
     wanted: _containers.ScalarMap[str, int]
-    def __init__(self, sequence: _Optional[int] = ..., sent_boot_us: _Optional[int] = ..., granted: _Optional[_Mapping[str, int]] = ..., wanted: _Optional[_Mapping[str, int]] = ...) -> None: ...
+    ahead: _containers.ScalarMap[str, int]
+    def __init__(self, sequence: _Optional[int] = ..., sent_boot_us: _Optional[int] = ..., granted: _Optional[_Mapping[str, int]] = ..., wanted: _Optional[_Mapping[str, int]] = ..., ahead: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class Report(_message.Message):
     __slots__ = ("running", "sequence")
@@ -180,8 +189,15 @@ class Accepted(_message.Message):
     def __init__(self, attempt_ids: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Outcomes(_message.Message):
-    __slots__ = ("items", "granted")
+    __slots__ = ("items", "granted", "ahead")
     class GrantedEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class AheadEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
         VALUE_FIELD_NUMBER: _ClassVar[int]
@@ -190,9 +206,11 @@ class Outcomes(_message.Message):
         def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     ITEMS_FIELD_NUMBER: _ClassVar[int]
     GRANTED_FIELD_NUMBER: _ClassVar[int]
+    AHEAD_FIELD_NUMBER: _ClassVar[int]
     items: _containers.RepeatedCompositeFieldContainer[Outcome]
     granted: _containers.ScalarMap[str, int]
-    def __init__(self, items: _Optional[_Iterable[_Union[Outcome, _Mapping]]] = ..., granted: _Optional[_Mapping[str, int]] = ...) -> None: ...
+    ahead: _containers.ScalarMap[str, int]
+    def __init__(self, items: _Optional[_Iterable[_Union[Outcome, _Mapping]]] = ..., granted: _Optional[_Mapping[str, int]] = ..., ahead: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class Outcome(_message.Message):
     __slots__ = ("instance_id", "attempt", "attempt_id", "started_us", "finished_us", "result", "failure", "unstarted_reason")
