@@ -7,7 +7,7 @@ Measured is the CPU time of the scheduler's process, user and system, for each i
 * ``waiting``: 1,000 → 5,000,000 waiting instances (``--waiting``), half of them due behind those that are
   measured, half due from tomorrow on
 * ``finished``: 0 → 10,000,000 finished ones of the last days (``--finished``)
-* ``workers``: one worker → 200 (``--workers``) with as many slots in all
+* ``workers``: one worker → 200 (``--workers``) with as many slots in all (``--slots``)
 * ``partitions``: 16 → 256 (``--partitions``), work in all of them
 
 The workers are streams over gRPC that run nothing and answer at once. Everything beside is made by the
@@ -39,7 +39,6 @@ from peers.catalogue import OSTINATO
 from ostinato.core.definition import ShellSpec, TaskDefinition
 
 _PREFIX = "flat-"
-_SLOTS = 1_000
 _HOUR_US = 3_600_000_000
 _SETTLE_S = 120.0
 _BOUND = 1.3
@@ -53,6 +52,8 @@ class Beside(NamedTuple):
     waiting: int = 1_000
     finished: int = 0
     workers: int = 1
+    #: Of all workers together.
+    slots: int = 1_000
     partitions: int = 64
     #: Instances are of so many tasks in turn. Of few where many workers have to be told of each.
     tasks: int = 500
@@ -99,8 +100,8 @@ class Side:
             running.start_scheduler()
             with Target(self._url) as target:
                 _wait_until_in_force(target, running)
-            workers = self._beside.workers
-            running.start_answering(workers=workers, slots=max(1, _SLOTS // workers))
+            workers, slots = self._beside.workers, self._beside.slots
+            running.start_answering(workers=workers, slots=max(1, slots // workers))
             return _cost(running, self._size)
 
     def _prepare(self) -> None:
@@ -166,7 +167,7 @@ def _cost(running: AnsweredOstinato, size: Size) -> Cost:
 def sides_of(options: argparse.Namespace) -> dict[str, tuple[Beside, Beside]]:
     """The small and the large side by what grows."""
     # Each worker is told of each task once: with many of both nothing else would be measured.
-    told = Beside(tasks=20)
+    told = Beside(tasks=20, slots=options.slots)
     return {
         "waiting": (Beside(waiting=1_000), Beside(waiting=options.waiting)),
         "finished": (Beside(finished=0), Beside(finished=options.finished)),
@@ -208,6 +209,7 @@ def main() -> None:
     parser.add_argument("--waiting", type=int, default=5_000_000)
     parser.add_argument("--finished", type=int, default=10_000_000)
     parser.add_argument("--workers", type=int, default=200)
+    parser.add_argument("--slots", type=int, default=1_000, help="of all workers together, where these grow")
     parser.add_argument("--partitions", type=int, default=256)
     parser.add_argument("--drained", type=int, default=20_000, help="instances that are measured")
     parser.add_argument("--warm", type=int, default=5_000, help="instances before that")

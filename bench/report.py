@@ -118,7 +118,7 @@ def _fixed() -> Iterator[Figure]:
     yield Figure("scheduler's memory beside 5,000,000 waiting, MB", _BACKLOG, "scheduler", 2, "< 300")
     yield Figure("scheduler's memory beside 1,000,000 waiting, MB", _MEMORY, "ostinato-postgres", 2, "< 300")
     yield Figure("supervisor's memory, MB", _MEMORY, "ostinato-postgres", 3)
-    for row in ("nothing said: exponential, ±10 %", "the third of three rules", "lost worker"):
+    for row in ("nothing said: exponential, ±10 %", "Retry-After", "lost worker"):
         yield Figure(f"retry decision, {row}, µs", _DECISION, row, 1, "≤ 10")
     yield Figure(
         "the whole step of a failed attempt, µs", _DECISION, "the owner's step for a failed attempt", 1

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from support.cluster import Cluster, python_task
 
 from ostinato.core.definition import TaskRef
 from ostinato.core.instants import MILLISECOND, MINUTE, SECOND
+from ostinato.core.model import Instance
 from ostinato.core.schedule.trigger import CronTrigger, IntervalTrigger
 from ostinato.store.batches import CommitBatch, CommitReport
 from ostinato.store.memory import MemoryStore
@@ -26,6 +29,13 @@ class SlowStore(MemoryStore):
         self.clock = clock
         self.switch_counts: list[int] = []
         self.late_us: list[int] = []
+        #: Called while the trigger loop looks at the live instances of what is due.
+        self.on_live: Callable[[Sequence[TaskRef]], None] = lambda refs: None
+
+    async def live_instances(self, refs: Sequence[TaskRef], *, limit: int) -> dict[TaskRef, list[Instance]]:
+        found = await super().live_instances(refs, limit=limit)
+        self.on_live(refs)
+        return found
 
     async def commit(self, batch: CommitBatch) -> CommitReport:
         duration_us = COMMIT_US + ROW_US * (len(batch.switches) + len(batch.inserts))
@@ -95,6 +105,36 @@ def test_what_was_due_up_to_the_edit_fires_under_the_old_version_for_many_tasks_
         first_us = START_US + MINUTE
         expected = [(first_us, 1), (first_us + MINUTE, 2)]
         assert fired == dict.fromkeys(names, expected)
+        await cluster.stop()
+
+    run_virtual(story())
+
+
+def test_what_was_due_up_to_the_edit_fires_under_the_old_version_whatever_made_room_meanwhile() -> None:
+    async def story() -> None:
+        cluster, store = _cluster()
+        every_minute = (CronTrigger(cron="* * * * *"),)
+        await cluster.start(python_task("t", triggers=every_minute))
+        await cluster.node.stop()
+        await cluster.sleep(MINUTE)
+        await store.apply(
+            [python_task("t", triggers=every_minute, priority=7)], now_us=cluster.clock.wall_us()
+        )
+        cluster.node = cluster._node()
+        forgotten: list[TaskRef] = []
+
+        def forget(refs: Sequence[TaskRef]) -> None:
+            if not forgotten:
+                forgotten.extend(refs)
+                for ref in refs:
+                    cluster.node.parts.definitions.forget(ref)
+
+        store.on_live = forget
+        await cluster.node.start()
+        await cluster.until(lambda: _all_in_force(store))
+        assert forgotten
+        rows = await cluster.instances()
+        assert [(row.fire_us, row.task_version) for row in rows] == [(START_US + MINUTE, 1)]
         await cluster.stop()
 
     run_virtual(story())

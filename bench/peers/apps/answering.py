@@ -18,6 +18,7 @@ from recording import count_completion
 
 from ostinato.clock import SystemClock
 from ostinato.core.ids import new_id
+from ostinato.core.instants import SECOND
 from ostinato.core.model import Outcome
 from ostinato.errors import UnavailableError
 from ostinato.wire.grpc_client import GrpcWorkerTransport
@@ -41,9 +42,11 @@ _EXECUTOR = "shell"
 _CLOCK = SystemClock()
 #: Streams that are opened at once.
 _OPENING_MAX = 16
+#: The first of them keep the scheduler busy while the others still connect.
+_CONNECT_US = 60 * SECOND
 #: An assignment that was under way when the slots were taken back has come after so long.
 _SETTLE_S = 0.5
-_END_S = 10.0
+_END_S = 60.0
 
 
 class AnsweringWorker:
@@ -146,7 +149,7 @@ async def main() -> None:
     address, count, slots = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     ended = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
-    transport = GrpcWorkerTransport()
+    transport = GrpcWorkerTransport(connect_timeout_us=_CONNECT_US)
     workers = [AnsweringWorker(number, slots=slots) for number in range(count)]
     serving: list[asyncio.Task[None]] = []
     for start in range(0, count, _OPENING_MAX):
