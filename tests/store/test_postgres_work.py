@@ -104,6 +104,14 @@ async def test_held_work_of_many_tasks_is_found_by_the_order_of_each(store: Post
     assert [row.id for row in found.instances] == expected
 
 
+@pytest.mark.parametrize(("branch_count", "head_count"), [(0, 4), (1, 100), (2, 100), (10, 20), (640, 4)])
+def test_heads_are_the_longer_the_fewer_queues_had_due_rows(branch_count: int, head_count: int) -> None:
+    shape = work.QueueShape()
+    shape.looked(branch_count)
+    assert shape.head_count(100) == head_count
+    assert shape.head_count(1) == 1
+
+
 # ── cost ──────────────────────────────────────────────────────────────────────────────────────────────
 
 

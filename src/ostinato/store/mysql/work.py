@@ -89,11 +89,11 @@ async def waiting_tasks(
     waiting: set[TaskRef] = set()
     for count in (_TOLD_COUNT_FIRST, TOLD_COUNT + 1):
         newest = await _newest_live(driver, asked, now_us=now_us, limit=count)
-        # Instances of a task are in one partition.
-        newest = {ref: rows for ref, rows in newest.items() if rows[0][0] in owned}
-        told = {ref: any(waits for _, waits in rows[:TOLD_COUNT]) for ref, rows in newest.items()}
-        waiting.update(ref for ref, rows in newest.items() if told[ref] or len(rows) > TOLD_COUNT)
-        asked = [ref for ref, rows in newest.items() if not told[ref] and len(rows) == count]
+        for ref, rows in newest.items():
+            told = any(waits and partition in owned for partition, waits in rows[:TOLD_COUNT])
+            if told or any(partition in owned for partition, _ in rows[TOLD_COUNT:]):
+                waiting.add(ref)
+        asked = [ref for ref, rows in newest.items() if ref not in waiting and len(rows) == count]
     return WaitingTasks(
         [ref for ref, _ in found[:limit] if ref in waiting], found[limit][0] if len(found) > limit else None
     )
