@@ -222,9 +222,9 @@ async def make_table(database: str, url: str) -> None:
 async def inserted(database: str, url: str, *, size: Size) -> float:
     """Rows a second of bulk insertion alone."""
     bare = await CLIENTS[database].connect(url)
-    batches = _batches(size)
+    lists = batches(size)
     began = time.perf_counter()
-    for rows in batches:
+    for rows in lists:
         await bare.insert(rows)
     seconds = time.perf_counter() - began
     await bare.close()
@@ -234,9 +234,9 @@ async def inserted(database: str, url: str, *, size: Size) -> float:
 async def moved_in_turn(database: str, url: str, *, size: Size) -> float:
     """Rows a second over one connection: three transactions for each batch, one after the other."""
     bare = await CLIENTS[database].connect(url)
-    batches = _batches(size)
+    lists = batches(size)
     began = time.perf_counter()
-    for rows in batches:
+    for rows in lists:
         await bare.insert(rows)
         await bare.assign(rows, now_us=_now_us())
         await bare.complete(rows, now_us=_now_us())
@@ -250,21 +250,21 @@ async def moved_in_pipeline(database: str, url: str, *, size: Size) -> float:
     inserting, assigning, completing = [await CLIENTS[database].connect(url) for _ in range(3)]
     inserted_rows: asyncio.Queue[Sequence[Row]] = asyncio.Queue(4)
     assigned_rows: asyncio.Queue[Sequence[Row]] = asyncio.Queue(4)
-    batches = _batches(size)
+    lists = batches(size)
 
     async def insert() -> None:
-        for rows in batches:
+        for rows in lists:
             await inserting.insert(rows)
             await inserted_rows.put(rows)
 
     async def assign() -> None:
-        for _ in batches:
+        for _ in lists:
             rows = await inserted_rows.get()
             await assigning.assign(rows, now_us=_now_us())
             await assigned_rows.put(rows)
 
     async def complete() -> None:
-        for _ in batches:
+        for _ in lists:
             await completing.complete(await assigned_rows.get(), now_us=_now_us())
 
     began = time.perf_counter()
@@ -290,8 +290,8 @@ async def completed_count(database: str, url: str) -> int:
         return int(outsider.query("SELECT count(*) FROM moved WHERE state = 'success'")[0][0])
 
 
-def _batches(size: Size) -> list[list[Row]]:
-    """Made before the clock runs; ids rise, as the product's do."""
+def batches(size: Size) -> list[list[Row]]:
+    """The rows of `size`, batch by batch. Made before the clock runs; ids rise, as the product's do."""
     now_us = _now_us()
     rows: list[Row] = [
         (

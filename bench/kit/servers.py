@@ -76,6 +76,11 @@ class Servers:
         url: str = self._running[kind].make_database(f"bench_{next(self._numbers)}")
         return url
 
+    def pid(self, kind: str) -> int:
+        """Of the server of this kind, which runs; for PostgreSQL of the postmaster."""
+        pid: int = self._running[kind].pid
+        return pid
+
     def redis_url(self) -> str:
         """URL of the server; the caller empties it."""
         if "redis" not in self._running:

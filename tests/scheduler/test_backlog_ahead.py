@@ -11,11 +11,12 @@ from support.scripted_worker import HEARTBEAT_US, ScriptedWorker
 from ostinato.clock import Clock
 from ostinato.core.changes import CommitBatch, CommitReport
 from ostinato.core.definition import PythonSpec, TaskDefinition
-from ostinato.core.instants import SECOND
+from ostinato.core.instants import HOUR, SECOND
 from ostinato.core.states import Hold, State
-from ostinato.scheduler.work_behind import REST_US_MIN
+from ostinato.scheduler.work_behind import TASKS_PER_LOOK
 from ostinato.store.batches import FoundWork, HeldQuery
 from ostinato.store.memory import MemoryStore
+from ostinato.store.rules import TOLD_COUNT
 from ostinato.testing.virtual_clock import VirtualClock, run_virtual
 from ostinato.wire.messages import Assignment
 
@@ -148,7 +149,8 @@ def test_a_backlog_whose_workers_stay_busy_is_neither_held_nor_read_again_and_ag
         await cluster.sleep(SECOND)
         store.read_count = 0
         await cluster.sleep(10 * SECOND)
-        assert store.read_count <= 10 * SECOND // REST_US_MIN
+        # Each heartbeat has it look once, and nothing else does.
+        assert store.read_count <= 10 * SECOND // HEARTBEAT_US + 5
         assert store.hold_count == 0
         before_us = cluster.clock.wall_us()
         late = await cluster.submit(other)
@@ -212,6 +214,57 @@ def test_work_for_an_idle_worker_with_other_labels_of_the_same_pool_starts_behin
             assert row.assigned_us - asked_us <= SECOND
         for worker in workers:
             await worker.disconnect()
+        await cluster.stop()
+
+    run_virtual(story())
+
+
+def test_work_for_an_idle_slot_is_found_among_more_tasks_than_are_asked_for_at_once() -> None:
+    async def story() -> None:
+        cluster = Cluster()
+        many = [python_task(f"m{number:03}") for number in range(2 * TASKS_PER_LOOK + 50)]
+        others = [python_task(name, executor=PythonSpec(f"tasks:{name}")) for name in ("a", "m2", "z")]
+        await cluster.start(*many, *others)
+        names = [task.name for task in [*many, *others]]
+        worker = await worker_of(cluster, _runs_on, tasks=names)
+        await _backlog(cluster, *many, count=3 * len(many))
+        await cluster.until(lambda: value_of(len(worker.assigned) == 10))
+        for other in others:
+            asked_us = cluster.clock.wall_us()
+            last = await cluster.submit(other)
+            row = await cluster.in_state(last, State.RUNNING)
+            assert row.assigned_us is not None
+            assert row.assigned_us - asked_us <= SECOND
+            # What comes stands behind a backlog again.
+            await _backlog(cluster, *many, count=len(many))
+        await worker.disconnect()
+        await cluster.stop()
+
+    run_virtual(story())
+
+
+def test_work_that_might_wait_and_does_not_has_a_backlog_held_once_and_nothing_looked_at_for_ever() -> None:
+    """Of a task that has so many instances that are due later, the store does not tell."""
+
+    async def story() -> None:
+        store = _CountingStore(VirtualClock())
+        cluster = Cluster(store=store)
+        many, other = python_task("many"), python_task("other", executor=PythonSpec("tasks:other"))
+        await cluster.start(many, other)
+        worker = await worker_of(cluster, _runs_on, tasks=["many", "other"])
+        later_us = cluster.clock.wall_us() + HOUR
+        for number in range(TOLD_COUNT + 1):
+            await cluster.submit(other, due_us=later_us + number)
+        await _backlog(cluster, many, count=1_000)
+        await cluster.until(lambda: value_of(len(worker.assigned) == 10))
+        await cluster.sleep(5 * SECOND)
+        assert store.hold_count <= 1_000
+        store.read_count = store.hold_count = 0
+        await cluster.sleep(10 * SECOND)
+        # Each heartbeat has it look twice, at what is near and then at all that is left.
+        assert store.read_count <= 2 * 10 * SECOND // HEARTBEAT_US + 5
+        assert store.hold_count == 0
+        await worker.disconnect()
         await cluster.stop()
 
     run_virtual(story())

@@ -13,7 +13,7 @@ from support.histories import POLICY, Story
 
 from ostinato.core.changes import Proof
 from ostinato.core.failure.failure import Failure, safe_failure
-from ostinato.core.instants import DAY, SECOND
+from ostinato.core.instants import DAY, MILLISECOND, SECOND
 from ostinato.core.retry.counters import Counters
 from ostinato.core.retry.policy import RetryPolicy, RetryRule
 from ostinato.core.states import Hold, State
@@ -48,6 +48,32 @@ def _given_what_it_has_slots_for(story: Story) -> None:
     story.succeed("i0")
     story.submit("j")
     story.assign("j", worker_id="w-1")
+
+
+def _short_ones(story: Story, count: int) -> None:
+    for number in range(count):
+        story.submit(f"s{number}")
+        story.assign(f"s{number}", worker_id="w-1")
+        story.begin(f"s{number}1")
+        story.wait(MILLISECOND)
+        story.end(f"s{number}1")
+        story.succeed(f"s{number}")
+
+
+def _given_what_its_queue_has_room_for(story: Story) -> None:
+    _short_ones(story, 10)
+    _given(story, 2 + 8)
+
+
+def _given_more_than_its_queue_has_room_for(story: Story) -> None:
+    _short_ones(story, 10)
+    _given(story, 2 + 8 + 1)
+
+
+def _given_a_queue_of_long_ago(story: Story) -> None:
+    _short_ones(story, 10)
+    story.wait(4 * SECOND)
+    _given(story, 3)
 
 
 def _given_too_much_after_a_fault(story: Story) -> None:
@@ -200,6 +226,8 @@ def _assigned_far_ahead_of_the_pause(story: Story) -> None:
 
 _REFUSED: list[tuple[type[Checker], Course]] = [
     (RightPlaces, _given_more_than_it_has_slots),
+    (RightPlaces, _given_more_than_its_queue_has_room_for),
+    (RightPlaces, _given_a_queue_of_long_ago),
     (RightPlaces, _executes_more_than_it_has_slots),
     (RightPlaces, _given_by_other_labels),
     (TrueReasons, _busy_while_paused),
@@ -212,6 +240,7 @@ _REFUSED: list[tuple[type[Checker], Course]] = [
 ]
 _PASSING: list[tuple[type[Checker], Course]] = [
     (RightPlaces, _given_what_it_has_slots_for),
+    (RightPlaces, _given_what_its_queue_has_room_for),
     (RightPlaces, _given_too_much_after_a_fault),
     (RightPlaces, _given_by_its_labels),
     (TrueReasons, _busy_for_a_while_while_paused),

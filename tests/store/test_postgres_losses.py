@@ -13,7 +13,7 @@ from support.postgres_wire import StatementProxy, outside
 from support.servers import TestDatabase, fresh_database
 
 from ostinato.errors import UnavailableError, UserError
-from ostinato.store.batches import CommitBatch, Submission, SubmitReceipt
+from ostinato.store.batches import CommitBatch, CommitReport, Submission, SubmitReceipt
 from ostinato.store.postgres.faults import fault_of
 from ostinato.store.postgres.store import PostgresStore
 from ostinato.store.server.commit import BatchWriter
@@ -117,6 +117,27 @@ async def test_a_commit_survives_the_loss_of_its_connection_at_each_statement(
     assert lost[-1] == "COMMIT"
     assert len(lost) == 6
     assert store.database.repeats["lost"] == len(lost) - 1
+
+
+@pytest.mark.parametrize("loses_answer", [False, True], ids=["statement-lost", "answer-lost"])
+async def test_a_move_that_is_a_transaction_of_its_own_is_unknown_once_its_connection_is_lost(
+    store: PostgresStore, server: TestDatabase, proxy: StatementProxy, loses_answer: bool
+) -> None:
+    """Its one statement is its COMMIT; sent again, as the committer does, it happens once."""
+    owner = await _prepare(store, server)
+    # Prepared from then on, with every type that the driver has to ask for.
+    await owner.run(make_instance(20))
+    row = make_instance(1)
+    await owner.submit(row)
+    batch = owner.batch()
+    batch.assigns = [make_assign(row)]
+    proxy.lose_at(1, answer=loses_answer)
+    with pytest.raises(UnavailableError, match="whether anything was written is unknown"):
+        await store.commit(batch)
+    assert proxy.lost
+    assert (await store.commit(batch)).unmatched == ({row.id} if loses_answer else set())
+    assert (await owner.get(row.id)).attempt == 1
+    assert store.database.repeats["lost"] == 0
 
 
 @pytest.mark.parametrize("loses_answer", [False, True], ids=["statement-lost", "answer-lost"])
@@ -227,6 +248,32 @@ async def test_c117_idle_connections_of_a_session_that_has_ended_are_not_tried_o
         )
     assert list(await store.get_instances(["i000001"])) == ["i000001"]
     assert await store.submit([Submission(instance=make_instance(1))]) == [SubmitReceipt("i000001", False)]
+
+
+async def test_a_session_that_ended_while_idle_is_known_before_a_statement_that_is_its_own_commit(
+    server: TestDatabase,
+) -> None:
+    server.clean()
+    store = PostgresStore(server.server_url, clock=ContractClock())
+    try:
+        await store.open()
+        owner = await Owner.of(store)
+        row = make_instance(1)
+        await owner.submit(row)
+        assert await store.find_work(range(64), now_us=row.due_us, limit=1)
+        with outside(server) as session:
+            session.execute(
+                "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND application_name = 'ostinato'"
+            )
+        # Another role's: while it is answered, what has come of the owner's connections is read.
+        assert await store.nodes()
+        batch = owner.batch()
+        batch.assigns = [make_assign(row)]
+        assert await store.commit(batch) == CommitReport()
+        assert (await owner.get(row.id)).attempt == 1
+    finally:
+        await store.close()
 
 
 def test_c117_what_the_driver_says_of_a_session_that_has_just_ended_is_a_loss_and_no_bad_value() -> None:

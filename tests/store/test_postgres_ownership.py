@@ -18,7 +18,7 @@ from support.servers import TestDatabase, fresh_database
 from ostinato.clock import SystemClock
 from ostinato.core.instants import SECOND
 from ostinato.core.states import State
-from ostinato.store.batches import NodeRow, Proof
+from ostinato.store.batches import CommitReport, NodeRow, Proof
 from ostinato.store.postgres.ownership import lock_key
 from ostinato.store.postgres.store import PostgresStore
 from ostinato.store.server.url import ServerUrl
@@ -27,8 +27,10 @@ from ostinato.testing.contracts.store_kit import (
     NODE,
     T0,
     Owner,
+    make_assign,
     make_instance,
     make_submission,
+    make_success,
 )
 
 #: Of this database: the server's other databases have locks of the same names.
@@ -310,6 +312,33 @@ async def test_a_taker_waits_for_a_commit_that_goes_on(stores: _Stores, server: 
         assert not taking.done()
         session.commit()
         assert await taking == [Proof(5, "node-2", 2)]
+
+
+@pytest.mark.parametrize("kind", ["assigns", "successes"])
+async def test_a_move_that_has_waited_for_a_taker_writes_nothing(
+    stores: _Stores, server: TestDatabase, kind: str
+) -> None:
+    """I5: proof and move are one statement, whose view of the rows is older than its wait."""
+    owner = Owner(node := await stores.node(NODE), await node.take_partitions(NODE, ALL))
+    batch, row = owner.batch(), make_instance(1)
+    if kind == "assigns":
+        await owner.submit(row)
+        batch.assigns = [make_assign(row)]
+    else:
+        (row,) = await owner.run(row)
+        batch.successes = [make_success(row)]
+    with outside(server) as session:
+        session.autocommit = False
+        session.execute(
+            "UPDATE partition_owner SET owner = 'node-2', epoch = epoch + 1 WHERE partition = %s",
+            (row.partition,),
+        )
+        committing = asyncio.create_task(node.commit(batch))
+        await asyncio.wait((committing,), timeout=0.3)
+        assert not committing.done()
+        session.commit()
+        assert await committing == CommitReport(lost_partitions=frozenset({row.partition}))
+    assert (await owner.get(row.id)).state is row.state
 
 
 # ── identity ──────────────────────────────────────────────────────────────────────────────────────────

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+import msgspec
+
 from ostinato.core.instants import MILLISECOND, SECOND
 from ostinato.core.model import Outcome
 from ostinato.testing.virtual_clock import VirtualClock
@@ -159,6 +161,21 @@ def test_a_long_attempt_makes_the_number_fall_and_the_credits_are_asked_back_at_
     play(story)
 
 
+def test_an_attempt_with_a_process_of_its_own_is_not_short_however_soon_it_ends() -> None:
+    async def story(made: Cluster, _: Tasks) -> None:
+        isolated = msgspec.structs.replace(spec("nothing", is_async=False), version=2, isolation="process")
+        await made.node.send(specs(isolated))
+        await work_off(made, "quick", 300)
+        made.node.ledger.use("process", 1)
+        await made.node.assign(msgspec.structs.replace(assignment("nothing", "n1"), version=2))
+        began_us = made.clock.boot_us()
+        await made.node.outcome_of("n1")
+        await made.node.until(lambda: credit_count(made) == SLOTS)
+        assert made.clock.boot_us() - began_us < WAIT_US_MAX // 10
+
+    play(story)
+
+
 def test_a_pool_in_which_nothing_has_ended_for_a_second_has_no_queue_any_more() -> None:
     async def story(made: Cluster, _: Tasks) -> None:
         await work_off(made, "quick", 300)
@@ -248,6 +265,26 @@ def test_i1_one_that_waits_when_its_lease_ends_is_handed_back_without_having_run
             assert outcomes[waited].unstarted_reason == "its lease ended before its start"
             assert outcomes[waited].started_us is None
         assert tasks.running_max == 0
+
+    credits = credits_of({"process": 1})
+    credits.set_ahead("process", 5)
+    play_frozen(story, tasks.functions, credits=credits)
+
+
+def test_i1_what_waited_while_the_supervisor_was_frozen_is_not_started_when_it_thaws() -> None:
+    """Its lease may have ended meanwhile, and have been taken for ended by everybody."""
+    tasks = Tasks()
+
+    async def story(frozen: Frozen) -> None:
+        attempts = frozen.attempts
+        attempts.learn(STREAM, [spec(name, is_async=False) for name in ("long", "quick")])
+        attempts.assign(STREAM, Assignments(0, [assignment("long", "l1"), assignment("quick", "q1")]))
+        # Nobody looks at the time until the slot is free.
+        await attempts.is_idle.wait()
+        outcomes = {outcome.attempt_id: outcome for outcome in frozen.outbox.unacknowledged}
+        assert outcomes["l1"].result == b"null"
+        assert outcomes["q1"].unstarted_reason == "its slot was not free in time"
+        assert tasks.running_max == 1
 
     credits = credits_of({"process": 1})
     credits.set_ahead("process", 5)

@@ -35,6 +35,6 @@ class LoopHistogram(Collector):
 
     def collect(self) -> Iterator[HistogramMetricFamily]:
         bounds = (*self._bounds, float("inf"))
-        names = [floatToGoString(bound) for bound in bounds]  # type: ignore[no-untyped-call]
+        names = [floatToGoString(bound) for bound in bounds]  # type: ignore[no-untyped-call]  # no types
         buckets = list(zip(names, map(float, accumulate(self._counts)), strict=True))
         yield HistogramMetricFamily(self._name, self._text, buckets=buckets, sum_value=self._sum)

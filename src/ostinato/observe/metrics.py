@@ -112,15 +112,7 @@ class MetricsHook:
         )
         self.ended = self._counter("instances_ended", "Instances that ended, by state.", labels=["state"])
         self.refused = self._counter("results_refused", "Results that did not count (I6).", labels=[])
-        self.queue_wait = LoopHistogram(
-            "ostinato_queue_wait_seconds",
-            "Assignment after the due time.",
-            bounds=_LONG_S,
-            registry=registry,
-        )
-        self.run_time = LoopHistogram(
-            "ostinato_run_seconds", "Run time of attempts.", bounds=_LONG_S, registry=registry
-        )
+        self._time_metrics(registry)
         self.live = Gauge(
             "ostinato_live_instances", "Instances that have not ended.", ["state"], registry=registry
         )
@@ -151,6 +143,17 @@ class MetricsHook:
         #: Several of these a task, whereas looking up a labelled series costs as much as counting in it.
         self._attempt_series: dict[tuple[str, ...], Counter] = {}
         self._ended_series: dict[str, Counter] = {}
+
+    def _time_metrics(self, registry: CollectorRegistry) -> None:
+        self.queue_wait = LoopHistogram(
+            "ostinato_queue_wait_seconds",
+            "Assignment after the due time.",
+            bounds=_LONG_S,
+            registry=registry,
+        )
+        self.run_time = LoopHistogram(
+            "ostinato_run_seconds", "Run time of attempts.", bounds=_LONG_S, registry=registry
+        )
 
     def _ownership_metrics(self, registry: CollectorRegistry) -> None:
         self.partitions = Gauge(

@@ -117,7 +117,7 @@ class DispatchLoop(Loop):
         if sessions and not any(free > 0 for view in routing.workers for free in view.free.values()):
             return await self._look_ahead(partitions, routing)
         count = self._behind.free_count(routing.workers)
-        if sessions and count <= 0 and self._behind.is_resting() and not self._held.freed_tasks():
+        if sessions and count <= 0 and self._behind.puts_off() and not self._held.freed_tasks():
             return self._behind.next_boot_us
         now_us = self._time.now_us()
         found, queries = await self._find(partitions, routing, count, now_us=now_us)
@@ -148,9 +148,8 @@ class DispatchLoop(Loop):
 
     def _next_look_us(self, found: FoundWork) -> int | None:
         """When to look again if nothing happens before."""
-        times = [] if found.next_due_us is None else [self._time.boot_at(found.next_due_us)]
-        if found.more and self._behind.is_resting():
-            times.append(self._behind.next_boot_us)
+        due_us = None if found.next_due_us is None else self._time.boot_at(found.next_due_us)
+        times = [each for each in (due_us, self._behind.next_boot_us) if each is not None]
         return min(times, default=None)
 
     def _next_lookahead(self, found: FoundWork, placed: Placed) -> int:

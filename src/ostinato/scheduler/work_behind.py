@@ -25,8 +25,8 @@ from ostinato.store.protocol import Store
 #: Tasks that are asked for at once; the others come next.
 TASKS_PER_LOOK = 200
 #: After all tasks were asked for in vain, they are not for so many times as long as that took.
-REST_FACTOR = 40
-REST_US_MIN = 20 * MILLISECOND
+REST_FACTOR = 50
+REST_US_MIN = 100 * MILLISECOND
 REST_US_MAX = 500 * MILLISECOND
 
 #: A worker's id and a pool of its slots.
@@ -54,6 +54,8 @@ class WorkBehind:
         self._took_us = 0
         #: Monotonic time from which on all tasks are asked for anew.
         self._next_boot_us = 0
+        #: Something may have come that was not asked for, as it was too early.
+        self._is_put_off = False
 
     @property
     def is_seeking(self) -> bool:
@@ -61,9 +63,9 @@ class WorkBehind:
         return bool(self._sought)
 
     @property
-    def next_boot_us(self) -> int:
-        """When to look again, if nothing happens before."""
-        return self._next_boot_us
+    def next_boot_us(self) -> int | None:
+        """When to look again if nothing happens before: what has come meanwhile was not asked for."""
+        return self._next_boot_us if self._is_put_off else None
 
     def free_count(self, workers: Sequence[WorkerView]) -> int:
         """Free slots but for those for which there was no work, as far as the looks went."""
@@ -77,10 +79,11 @@ class WorkBehind:
                     count += free
         return count
 
-    def is_resting(self) -> bool:
-        """Whether it is too early to look for work for idle slots again."""
+    def puts_off(self) -> bool:
+        """Whether it is too early to look for work for idle slots again; then `next_boot_us` says when."""
         is_due = self._is_under_way or self._clock.boot_us() >= self._next_boot_us
-        return not self._sought and not is_due
+        self._is_put_off = not self._sought and not is_due
+        return self._is_put_off
 
     def looked(self, workers: Sequence[WorkerView], found: Sequence[Instance]) -> None:
         """What was found has been placed as far as it could be."""
@@ -103,13 +106,14 @@ class WorkBehind:
         """Nothing is left in the queue, or slots that were idle may have work now."""
         self._idle = frozenset()
         self._sought.clear()
+        self._is_put_off = False
 
     def seen_all(self, routing: RoutingRound) -> None:
         """A look has gone to the end of the queue, and what is left waits for busy workers."""
         self._idle = _idle(routing.workers)
         self._sought.clear()
         # As soon as there is more it is asked for.
-        self._is_under_way, self._next_boot_us = False, 0
+        self._is_under_way, self._is_put_off, self._next_boot_us = False, False, 0
 
     async def seek(self, partitions: Sequence[int], routing: RoutingRound, *, now_us: int) -> bool:
         """After a look that has left rows in the queue: whether to go on at once.
@@ -121,7 +125,8 @@ class WorkBehind:
         is_new = not idle <= self._idle
         self._idle = idle
         self._sought.clear()
-        if not idle or (not is_new and self.is_resting()):
+        self._is_put_off = False
+        if not idle or (not is_new and self.puts_off()):
             return False
         if is_new or not self._is_under_way:
             self._is_under_way, self._began_amid, self._took_us = True, self._first is not None, 0

@@ -68,12 +68,17 @@ class QueueAhead:
         self._busy_count += count
         return taken
 
-    def leave(self, finished: AttemptFinished, *, now_us: int) -> None:
-        """An attempt has ended, or waits no longer."""
+    def leave(self, finished: AttemptFinished, *, now_us: int, is_isolated: bool = False) -> None:
+        """An attempt has ended, or waits no longer.
+
+        `is_isolated`: a process was started for it alone, which takes longer than what is short here.
+        """
         if self._waiting.pop(finished.attempt_id, None) is not None:
             return
         self._busy_count -= 1
-        if finished.started_us is not None:
+        if is_isolated:
+            self._close()
+        elif finished.started_us is not None:
             self._ended_us = now_us
             self._ended_count += 1
             weight = min(self._ended_count, _MEAN_COUNT)
@@ -106,9 +111,13 @@ class QueueAhead:
         late = takewhile(lambda entry: now_us >= entry[1] + WAIT_US_MAX, self._waiting.values())
         found = [attempt for attempt, _ in late]
         if found or now_us >= self._ended_us + WAIT_US_MAX:
-            self.count_max = self._ended_count = 0
-            self._mean_us = 0.0
+            self._close()
         return found
+
+    def _close(self) -> None:
+        """Let nothing wait until attempts have been short anew."""
+        self.count_max = self._ended_count = 0
+        self._mean_us = 0.0
 
     def look_us(self) -> int | None:
         """When to ask for those that are `overdue` next; None while nothing waits, or may."""

@@ -31,6 +31,9 @@ from ostinato.worker.lease_guard import LeaseGuard
 from ostinato.worker.outbox import Outbox
 from ostinato.worker.versions import Version, Versions
 
+#: Why what has waited too long for a slot is handed back.
+LATE = "its slot was not free in time"
+
 
 class Attempts:
     """Table of attempts by attempt id. `on_deadline` is told of every deadline that may be the earliest."""
@@ -265,7 +268,7 @@ class Attempts:
     def _hand_back_overdue(self, now_us: int) -> int | None:
         """Hand back what has waited too long; returns when to look again."""
         for queue in self._queues.values():
-            self._hand_back(queue.overdue(now_us), "its slot was not free in time")
+            self._hand_back(queue.overdue(now_us), LATE)
         self._follow_queues()
         times = (queue.look_us() for queue in self._queues.values())
         return min((at_us for at_us in times if at_us is not None), default=None)
@@ -284,7 +287,10 @@ class Attempts:
     def _start_waiting(self) -> None:
         self._is_start_due = False
         starts: dict[str, list[AttemptStart]] = {}
+        now_us = self._clock.boot_us()
         for queue in self._queues.values():
+            # First: while this process was frozen their leases may have ended, and others may run them.
+            self._hand_back(queue.overdue(now_us), LATE)
             for attempt in queue.take():
                 starts.setdefault(attempt.executor.kind, []).append(attempt.start)
         for kind, items in starts.items():
@@ -329,7 +335,8 @@ class Attempts:
                 self._leave_lease(attempt, finished)
                 outcomes.append(outcome_of(attempt, finished))
                 if attempt.pool in self._queues:
-                    self._queues[attempt.pool].leave(finished, now_us=now_us)
+                    is_isolated = attempt.spec.isolation == "process"
+                    self._queues[attempt.pool].leave(finished, now_us=now_us, is_isolated=is_isolated)
         if outcomes:
             self._outbox.add_outcomes(outcomes)
         for pool, count in free.items():

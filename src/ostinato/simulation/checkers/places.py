@@ -1,25 +1,54 @@
 """Work goes where it may: to a worker that carries its labels, and never to more than its slots.
 
-What a worker executes is within its slots whatever happens. What it has been given is so too until something
-is broken, but for what may wait ahead of its slots: no more than have ended there (``worker/ahead.py``).
-Later a slot may be counted as taken by what was sent and lost, and a worker refuses what is too much for it.
+What a worker executes is within its slots whatever happens. What it has been given is within these and the
+queue ahead of them until something is broken; later a slot may be counted as taken by what was sent and lost,
+and a worker refuses what is too much for it.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from typing import NamedTuple
 
 from ostinato.core.definition import Pool, TaskDefinition
+from ostinato.core.instants import SECOND
 from ostinato.core.model import Instance
 from ostinato.core.states import State
 from ostinato.simulation.checkers.calm import Calm
 from ostinato.simulation.checkers.checker import Checker, Known, Report, Transaction
 from ostinato.simulation.history import Event, ExecutionBegan, ExecutionEnded, Fault, RowCommitted
+from ostinato.worker.ahead import QueueAhead
+from ostinato.worker.executors.protocol import AttemptFinished
+
+#: Since the end of the last short attempt, until no node believes in places ahead: a second until these are
+#: asked back, and what nodes need to hear that and say so.
+_ASKED_BACK_US = 3 * SECOND
 
 
 class _Slots(NamedTuple):
     worker: str
     pool: Pool
+
+
+class _Queue:
+    """How many attempts a worker let wait ahead of its slots of late, by the run times that the world saw."""
+
+    def __init__(self, slot_count: int) -> None:
+        self._ahead = QueueAhead(slot_count)
+        self._counts: deque[tuple[int, int]] = deque()
+
+    def ended(self, attempt_id: str, *, began_us: int, ended_us: int) -> None:
+        """An attempt of the worker's has ended."""
+        self._ahead.overdue(ended_us)
+        finished = AttemptFinished(attempt_id=attempt_id, started_us=began_us, finished_us=ended_us)
+        self._ahead.leave(finished, now_us=ended_us)
+        self._counts.append((ended_us, self._ahead.count_max))
+
+    def count_max(self, now_us: int) -> int:
+        """The most that a node may still believe."""
+        while self._counts and self._counts[0][0] + _ASKED_BACK_US < now_us:
+            self._counts.popleft()
+        return max((count for _, count in self._counts), default=0)
 
 
 class RightPlaces(Checker):
@@ -31,29 +60,36 @@ class RightPlaces(Checker):
     def __init__(self, known: Known, report: Report) -> None:
         super().__init__(known, report)
         self._calm = Calm()
-        self._pools: dict[str, Pool] = {}
+        #: By attempt id, where it was assigned to.
+        self._assigned: dict[str, _Slots] = {}
+        self._began_us: dict[str, int] = {}
+        self._queues: dict[_Slots, _Queue] = {}
         #: By attempt id, where it is; and by place, how many there are.
         self._given: dict[str, _Slots] = {}
         self._executing: dict[str, _Slots] = {}
         self._counts: dict[_Slots, int] = {}
-        self._ended_counts: dict[_Slots, int] = {}
 
     def on(self, event: Event) -> None:
         match event:
             case Fault():
                 self._calm.take(event)
             case ExecutionBegan():
-                pool = self._pools.get(event.attempt_id)
-                if pool is not None:
-                    slots = _Slots(event.worker, pool)
+                assigned = self._assigned.get(event.attempt_id)
+                if assigned is not None:
+                    self._began_us[event.attempt_id] = event.at_us
+                    slots = _Slots(event.worker, assigned.pool)
                     count = self._put(self._executing, event.attempt_id, slots=slots)
-                    self._check(event.at_us, event.instance_id, slots=slots, count=count, what="executes")
+                    limit = self.known.slot_count
+                    if count > limit:
+                        self._tell(event.at_us, event.instance_id, slots, f"executes {count}", limit=limit)
             case ExecutionEnded():
                 self._take_away(self._executing, event.attempt_id)
-                given = self._take_away(self._given, event.attempt_id)
-                if given is not None:
-                    self._ended_counts[given] = self._ended_counts.get(given, 0) + 1
-                self._pools.pop(event.attempt_id, None)
+                self._take_away(self._given, event.attempt_id)
+                assigned = self._assigned.pop(event.attempt_id, None)
+                began_us = self._began_us.pop(event.attempt_id, None)
+                if assigned is not None and began_us is not None:
+                    queue = self._queues.setdefault(assigned, _Queue(self.known.slot_count))
+                    queue.ended(event.attempt_id, began_us=began_us, ended_us=event.at_us)
             case Transaction():
                 for row in event.rows:
                     self._take(row)
@@ -72,7 +108,6 @@ class RightPlaces(Checker):
             self._check_assigned(row.at_us, after, definition)
 
     def _check_assigned(self, at_us: int, instance: Instance, definition: TaskDefinition) -> None:
-        self._pools[instance.attempt_id] = definition.pool
         carried = self.known.labels_of(instance.worker_name)
         if not definition.labels.items() <= carried.items():
             self.violate(
@@ -81,28 +116,23 @@ class RightPlaces(Checker):
                 f"assigned to {instance.worker_name}, which carries {carried}, and its task asks for "
                 f"{definition.labels}",
             )
-        slots = _Slots(instance.worker_id, definition.pool)
+        slots = self._assigned[instance.attempt_id] = _Slots(instance.worker_id, definition.pool)
         count = self._put(self._given, instance.attempt_id, slots=slots)
-        if self._calm.is_unbroken and count > self._ended_counts.get(slots, 0):
-            self._check(at_us, instance.id, slots=slots, count=count, what="has been given")
+        queue = self._queues.get(slots)
+        limit = self.known.slot_count + (0 if queue is None else queue.count_max(at_us))
+        if self._calm.is_unbroken and count > limit:
+            self._tell(at_us, instance.id, slots, f"has been given {count}", limit=limit)
 
-    def _check(self, at_us: int, instance_id: str, *, slots: _Slots, count: int, what: str) -> None:
-        if count > self.known.slot_count:
-            self.violate(
-                at_us,
-                instance_id,
-                f"{slots.worker} {what} {count} attempts of pool {slots.pool}, and has "
-                f"{self.known.slot_count} slots",
-            )
+    def _tell(self, at_us: int, instance_id: str, slots: _Slots, what: str, *, limit: int) -> None:
+        said = f"{slots.worker} {what} attempts of pool {slots.pool}, and has room for {limit}"
+        self.violate(at_us, instance_id, said)
 
     def _put(self, where: dict[str, _Slots], attempt_id: str, *, slots: _Slots) -> int:
         where[attempt_id] = slots
         count = self._counts[slots] = self._counts.get(slots, 0) + 1
         return count
 
-    def _take_away(self, where: dict[str, _Slots], attempt_id: str) -> _Slots | None:
-        """Where it was, if it was anywhere."""
+    def _take_away(self, where: dict[str, _Slots], attempt_id: str) -> None:
         slots = where.pop(attempt_id, None)
         if slots is not None:
             self._counts[slots] -= 1
-        return slots

@@ -60,8 +60,13 @@ class MysqlDialect:
             pool_timeout=3600,
         )
 
-    def limits_reads(self, role: Role, *, left_us: int) -> bool:
-        """Only a transaction's beginning says how long its statements may run."""
+    def limits_alone(self, driver: Driver, *, role: Role, left_us: int) -> bool:
+        """Where what the session was told last is about right; the caller's deadline is exact."""
+        limit_us = session_of(driver).statement_us
+        return 0.5 * limit_us <= left_us <= 1.1 * limit_us
+
+    def is_closed(self, driver: Driver) -> bool:
+        # The driver learns it only by asking.
         return False
 
     async def begin(self, driver: Driver, *, role: Role, left_us: int) -> None:
@@ -70,12 +75,18 @@ class MysqlDialect:
         MariaDB ends any statement, and a session that idles within a transaction. MySQL ends a SELECT alone,
         and a session that idles at all: that time-out stands while the transaction is open.
         """
-        if session_of(driver).server.is_mariadb:
+        session = session_of(driver)
+        if not session.server.is_mariadb:
+            limit = f"max_execution_time = {max(left_us // 1000, 1)}, wait_timeout = {_AMID_IDLE_S[role]}"
+            await change(driver, f"SET SESSION {limit}; START TRANSACTION")
+        elif self.limits_alone(driver, role=role, left_us=left_us):
+            await change(driver, "START TRANSACTION")
+        else:
+            session.statement_us = 0
             limit = f"max_statement_time = {max(left_us, 1000) / SECOND:.3f}"
             settings = f"{limit}, idle_transaction_timeout = {_AMID_IDLE_S[role]}"
-        else:
-            settings = f"max_execution_time = {max(left_us // 1000, 1)}, wait_timeout = {_AMID_IDLE_S[role]}"
-        await change(driver, f"SET SESSION {settings}; START TRANSACTION")
+            await change(driver, f"SET SESSION {settings}; START TRANSACTION")
+            session.statement_us = left_us
 
     async def commit(self, driver: Driver) -> None:
         await self._end(driver, "COMMIT")

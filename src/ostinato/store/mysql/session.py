@@ -51,6 +51,9 @@ class Session:
     def __init__(self, server: Server, *, packet_bytes: int) -> None:
         self.server = server
         self.statements = Statements(packet_bytes=packet_bytes, is_mariadb=server.is_mariadb)
+        #: How long its statements may run, as it was told last; zero: not told, as MySQL's, of which only a
+        #: SELECT has a limit.
+        self.statement_us = 0
         #: Names of the locks that this session has taken; one taken twice would have to be released twice.
         self.locks: set[str] = set()
         #: Names of locks of others that this session has seen held.

@@ -205,7 +205,7 @@ class MysqlStore(ServerStore):
             finally:
                 ending.cancel()
 
-        return await self._work("taking partitions", take)
+        return await self._work("taking partitions", take, reads_only=False)
 
     async def _end_blockers_of(self, session: int) -> None:
         """While `session` waits for locks, end those who hold them, once it has waited for a second."""
@@ -282,13 +282,21 @@ class MysqlStore(ServerStore):
             lambda d: work.running_instances(d, partitions, after_id=after_id, limit=limit),
         )
 
-    async def _work(self, operation: str, read: Callable[[Driver], Awaitable[Result]]) -> Result:
+    async def _work(
+        self,
+        operation: str,
+        statements: Callable[[Driver], Awaitable[Result]],
+        *,
+        reads_only: bool = True,
+    ) -> Result:
         """What an owner asks of the driver itself."""
 
         async def run(connection: AsyncConnection) -> Result:
-            return await read(await driver_connection(connection))
+            return await statements(await driver_connection(connection))
 
-        return await self._find(operation, run)
+        return await self.database.run(
+            operation, run, reads_only=reads_only, stands_alone=reads_only, role="owner"
+        )
 
     # ── anyone ───────────────────────────────────────────────────────────────────────────────────────
 

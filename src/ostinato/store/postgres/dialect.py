@@ -117,13 +117,16 @@ class PostgresDialect:
             pool_timeout=3600,
         )
 
-    def limits_reads(self, role: Role, *, left_us: int) -> bool:
+    def limits_alone(self, driver: DriverConnection, *, role: Role, left_us: int) -> bool:
         """Where the session's own limit is about right; the caller's deadline is exact."""
         limit_us = _STATEMENT_US[role]
         return self._is_direct and 0.5 * limit_us <= left_us <= 1.1 * limit_us
 
+    def is_closed(self, driver: DriverConnection) -> bool:
+        return bool(driver.is_closed())
+
     async def begin(self, driver: DriverConnection, *, role: Role, left_us: int) -> None:
-        if self.limits_reads(role, left_us=left_us):
+        if self.limits_alone(driver, role=role, left_us=left_us):
             local = {}
         elif self._is_direct:
             local = {"statement_timeout": _milliseconds(left_us)}

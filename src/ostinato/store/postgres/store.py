@@ -19,6 +19,8 @@ from ostinato.core.model import Instance
 from ostinato.core.states import Hold
 from ostinato.errors import OstinatoError, UnavailableError, UserError
 from ostinato.store.batches import (
+    CommitBatch,
+    CommitReport,
     FoundWork,
     HeldQuery,
     NodeRow,
@@ -33,6 +35,7 @@ from ostinato.store.postgres import ownership, tasks, work
 from ostinato.store.postgres.blockers import ending_blockers
 from ostinato.store.postgres.changes import Listener
 from ostinato.store.postgres.commit import PostgresBatchWriter
+from ostinato.store.postgres.commit_alone import commit_alone, lone_move
 from ostinato.store.postgres.dialect import PostgresDialect
 from ostinato.store.postgres.faults import data_problem
 from ostinato.store.postgres.statements import statement
@@ -146,7 +149,7 @@ class PostgresStore(ServerStore):
             self._has_news = False
             try:
                 await self.database.run(
-                    "announcing", notify, reads_only=True, is_one_view=False, role="people"
+                    "announcing", notify, reads_only=True, stands_alone=True, role="people"
                 )
             except OstinatoError:
                 # A hint that is lost; whoever waits looks by itself after a while.
@@ -202,7 +205,7 @@ class PostgresStore(ServerStore):
                     driver, node_id, partitions=partitions, dead_nodes=dead_nodes
                 )
 
-        return await self._hot("taking partitions", take, reads_only=False)
+        return await self._hot("taking partitions", take, reads_only=False, stands_alone=False)
 
     async def identity(self) -> str:
         """System identifier, timeline, database; where these may not be read, its start and address."""
@@ -221,7 +224,7 @@ class PostgresStore(ServerStore):
 
         # A renewal waits for it, and so must not wait for commits.
         return await self.database.run(
-            "reading the server's identity", read, reads_only=True, is_one_view=False, role="renewal"
+            "reading the server's identity", read, reads_only=True, stands_alone=True, role="renewal"
         )
 
     # ── owner ────────────────────────────────────────────────────────────────────────────────────────
@@ -232,16 +235,30 @@ class PostgresStore(ServerStore):
         statements: Callable[[DriverConnection], Awaitable[Result]],
         *,
         reads_only: bool = True,
+        stands_alone: bool = True,
     ) -> Result:
         """An owner's transaction of statements that go to asyncpg itself."""
 
         async def run(connection: AsyncConnection) -> Result:
             return await statements(await driver_connection(connection))
 
-        return await self.database.run(operation, run, reads_only=reads_only, is_one_view=False, role="owner")
+        return await self.database.run(
+            operation, run, reads_only=reads_only, stands_alone=stands_alone, role="owner"
+        )
 
     async def batch_writer(self, connection: AsyncConnection) -> BatchWriter:
         return PostgresBatchWriter(connection, await driver_connection(connection))
+
+    async def _commit_at_once(self, batch: CommitBatch) -> CommitReport:
+        move = lone_move(batch)
+        if move is None:
+            return await super()._commit_at_once(batch)
+        return await self._hot(
+            "committing a batch",
+            lambda driver: commit_alone(driver, batch, move),
+            reads_only=False,
+            stands_alone=True,
+        )
 
     async def find_work(
         self, partitions: Sequence[int], *, now_us: int, limit: int, held: Sequence[HeldQuery] = ()

@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+import asyncpg
+
 from ostinato.core.model import Instance
 from ostinato.store.batches import Submission, SubmitReceipt
-from ostinato.store.postgres.commit import columns
+from ostinato.store.postgres.commit import COPIED_MIN, columns, copy
 from ostinato.store.postgres.statements import statement
 from ostinato.store.server.database import DriverConnection
-from ostinato.store.server.rows import Value, instance_values
+from ostinato.store.server.rows import INSERTED, Value, instance_values
 
 #: Rows and bytes of one statement: an array holds less than 1 GB, and both sides keep all of it in memory.
 _ROWS_MAX = 10_000
@@ -42,8 +44,10 @@ async def submit_new(
     if len(await _take_keys(driver, keyed, now_us=now_us)) != len(keyed):
         raise SomeKnownError
     instances = [submission.instance for submission in submissions]
-    if len(await _insert(driver, instances)) != len(instances):
-        raise SomeKnownError
+    try:
+        await _insert_new(driver, instances)
+    except asyncpg.UniqueViolationError as error:
+        raise SomeKnownError from error
     return [SubmitReceipt(instance.id, created=True) for instance in instances]
 
 
@@ -148,6 +152,16 @@ async def _take_keys(
         part = columns(rows[start : start + _ROWS_MAX])
         taken |= {tuple(row) for row in await driver.fetch(statement("insert_key"), *part, now_us)}
     return taken
+
+
+async def _insert_new(driver: DriverConnection, instances: Sequence[Instance]) -> None:
+    """Raises the driver's ``UniqueViolationError`` where one of them is there."""
+    if len(instances) >= COPIED_MIN:
+        rows = sorted(instances, key=lambda row: row.id)
+        await copy(driver, "instance", INSERTED, rows=map(instance_values, rows))
+        return
+    for part in _parts(instances):
+        await driver.execute(statement("insert_new"), *columns(part))
 
 
 async def _insert(driver: DriverConnection, instances: Sequence[Instance]) -> set[str]:

@@ -103,7 +103,7 @@ async def commit_batch(writer: BatchWriter, batch: CommitBatch, *, careful: bool
     lost = frozenset((touched | {proof.partition for proof in batch.proofs}) - proven)
     if lost:
         batch = _narrow(batch, lambda partition, _: partition in proven)
-    rejected = _illegal(batch)
+    rejected = illegal(batch)
     batch = _without(batch, rejected)
     if not careful:
         try:
@@ -173,9 +173,14 @@ class _PartRow(msgspec.Struct):
 _LISTS = tuple(name for name in CommitBatch.__struct_fields__ if name != "proofs")
 
 
+def kinds_of(batch: CommitBatch) -> list[str]:
+    """Names of the lists of `batch` that have rows, proofs apart."""
+    return [name for name in _LISTS if getattr(batch, name)]
+
+
 def is_empty(batch: CommitBatch) -> bool:
     """Nothing to prove and nothing to write."""
-    return not batch.proofs and not any(_lists(batch))
+    return not batch.proofs and not kinds_of(batch)
 
 
 def _lists(batch: CommitBatch) -> Iterable[Sequence[_PartRow]]:
@@ -215,7 +220,7 @@ def _only(batch: CommitBatch, names: frozenset[str]) -> CommitBatch:
     return _narrow(batch, lambda _, name: name in names)
 
 
-def _illegal(batch: CommitBatch) -> dict[str, str]:
+def illegal(batch: CommitBatch) -> dict[str, str]:
     """What no constraint of one row can show: a move that the table of states does not know."""
     rejected: dict[str, str] = {}
     for move in moves_of(batch):

@@ -70,8 +70,12 @@ class ServerDialect(Protocol):
         """
         ...
 
-    def limits_reads(self, role: Role, *, left_us: int) -> bool:
+    def limits_alone(self, driver: DriverConnection, *, role: Role, left_us: int) -> bool:
         """Whether the server ends a statement in about `left_us` that no transaction of ours is around."""
+        ...
+
+    def is_closed(self, driver: DriverConnection) -> bool:
+        """Whether the connection is known to have ended."""
         ...
 
     async def begin(self, driver: DriverConnection, *, role: Role, left_us: int) -> None:
@@ -103,8 +107,17 @@ class _Transaction:
         self.is_needed = is_needed
         self.has_begun = False
         self.is_committing = False
+        #: A statement without BEGIN and COMMIT around it is under way.
+        self.is_alone = False
         #: The connection can be used again.
         self.is_clean = False
+
+    def leaves_open(self, fault: Fault) -> bool:
+        """Whether what was written may have been committed all the same."""
+        if self.is_alone:
+            # What the server has refused is undone: the statement was all of the transaction.
+            return fault.kind == "lost"
+        return self.is_committing and not fault.is_certain
 
 
 class ServerDatabase:
@@ -176,7 +189,7 @@ class ServerDatabase:
         role: Role,
         repeatable: bool = True,
         reads_only: bool = False,
-        is_one_view: bool = True,
+        stands_alone: bool = False,
         deadline_us: int | None = None,
     ) -> Result:
         """Result of `work` in one transaction at READ COMMITTED, committed when it returns.
@@ -184,8 +197,10 @@ class ServerDatabase:
         A deadlock, a serialization failure or a lock time-out rolls back and calls `work` again, and so does
         a connection that is lost before COMMIT was sent, or at any time where `work` `reads_only`. With
         `repeatable` false only what happens before `work` was called is repeated. An error that `work` raises
-        itself rolls back and is raised. Where `work` `reads_only` and its statements need nothing of each
-        other (`is_one_view` false), there may be no transaction around them.
+        itself rolls back and is raised.
+
+        `stands_alone`: there may be no transaction around `work`, which is one statement, or only reads what
+        need not be of one moment. A statement that writes then counts as COMMIT.
 
         Ends within `deadline_us`, waiting for a connection included; the store's own where None. Raises
         ``DATABASE_UNAVAILABLE`` (after COMMIT: unknown whether written), ``DATABASE_FULL``,
@@ -196,7 +211,7 @@ class ServerDatabase:
         runs = 0
         while True:
             runs += 1
-            transaction = _Transaction(is_needed=is_one_view or not reads_only)
+            transaction = _Transaction(is_needed=not stands_alone)
             once = self._once(role, work, transaction=transaction, ends_us=ends_us)
             try:
                 return await self._within(once, role, operation=operation, limit_us=limit_us, ends_us=ends_us)
@@ -206,7 +221,7 @@ class ServerDatabase:
                     raise
                 if not fault.is_certain:
                     self._lose(role)
-                if transaction.is_committing and not fault.is_certain and not reads_only:
+                if transaction.leaves_open(fault) and not reads_only:
                     raise unknown_commit(fault.reason, operation=operation, subject=self.subject) from error
                 pause_us = self._pause_us(fault, runs)
                 is_repeatable = repeatable or not transaction.has_begun
@@ -278,12 +293,18 @@ class ServerDatabase:
     ) -> Result:
         connections = self._connections(role)
         kept = await connections.take()
+        while self.dialect.is_closed(kept.driver):
+            # Before anything is sent on it, of which nobody would know what became.
+            connections.lose()
+            await connections.drop(kept)
+            kept = await connections.take()
         try:
             left_us = max(1, ends_us - self._clock.boot_us())
-            if transaction.is_needed or not self.dialect.limits_reads(role, left_us=left_us):
+            if transaction.is_needed or not self.dialect.limits_alone(
+                kept.driver, role=role, left_us=left_us
+            ):
                 return await self._transact(kept, role, work, transaction=transaction, left_us=left_us)
-            transaction.has_begun = True
-            return await self._read(kept, work, transaction=transaction)
+            return await self._alone(kept, work, transaction=transaction)
         finally:
             await self._give_back(connections, kept, is_clean=transaction.is_clean)
 
@@ -308,13 +329,14 @@ class ServerDatabase:
         transaction.is_clean = True
         return result
 
-    async def _read(
+    async def _alone(
         self,
         kept: Kept,
         work: Callable[[AsyncConnection], Awaitable[Result]],
         *,
         transaction: _Transaction,
     ) -> Result:
+        transaction.has_begun = transaction.is_alone = True
         try:
             result = await work(kept.connection)
         except Exception as error:

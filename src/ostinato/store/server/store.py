@@ -208,10 +208,10 @@ class ServerStore(ABC):
         read: Callable[[AsyncConnection], Awaitable[Result]],
         *,
         role: Role = "people",
-        is_one_view: bool = False,
+        stands_alone: bool = True,
     ) -> Result:
         """What nobody has to look up again when a connection is lost."""
-        return await self.database.run(operation, read, reads_only=True, is_one_view=is_one_view, role=role)
+        return await self.database.run(operation, read, reads_only=True, stands_alone=stands_alone, role=role)
 
     async def owns_by_lock(self, node_id: str) -> bool:
         """Others judge a node by its counter, whatever lock it holds."""
@@ -242,18 +242,23 @@ class ServerStore(ABC):
         if is_empty(batch):
             return CommitReport()
 
-        async def write(connection: AsyncConnection) -> CommitReport:
-            return await commit_batch(await self.batch_writer(connection), batch, careful=False)
-
         async def write_carefully(connection: AsyncConnection) -> CommitReport:
             return await commit_batch(await self.batch_writer(connection), batch, careful=True)
 
         try:
-            return await self._find("committing a batch", write)
+            return await self._commit_at_once(batch)
         except RefusedDataError:
             return await self._find("committing a batch", write_carefully)
         finally:
             self.floors.committed(batch)
+
+    async def _commit_at_once(self, batch: CommitBatch) -> CommitReport:
+        """Raises ``RefusedDataError`` where the server refuses a row as data; then nothing is written."""
+
+        async def write(connection: AsyncConnection) -> CommitReport:
+            return await commit_batch(await self.batch_writer(connection), batch, careful=False)
+
+        return await self._find("committing a batch", write)
 
     async def find_due_triggers(self, partitions: Sequence[int], *, now_us: int, limit: int) -> FoundTriggers:
         return await self._look_up(
@@ -360,7 +365,7 @@ class ServerStore(ABC):
         return await self._look_up(
             "listing instances",
             lambda c: lists.list_instances(c, where, cursor=cursor, limit=limit),
-            is_one_view=True,
+            stands_alone=False,
         )
 
     async def count_instances(self, where: InstanceFilter, *, limit: int) -> InstanceCounts:
@@ -368,7 +373,7 @@ class ServerStore(ABC):
         return await self._look_up(
             "counting instances",
             lambda c: lists.count_instances(c, where, limit=limit),
-            is_one_view=True,
+            stands_alone=False,
         )
 
     async def history(

@@ -1,0 +1,12 @@
+-- Inserts new instances in the order given, none of which exists; the columns left out say that nothing has happened
+-- yet.
+-- Unique: primary key, and instance_fire (I8). Fails as a whole where a row exists by either.
+INSERT INTO instance (
+  id, namespace, task, task_version, partition, state, priority, due_us, created_us, payload, hold, reason,
+  expires_us, fire_trigger, fire_us, shard, shard_total, key, finished_us
+)
+SELECT * FROM unnest(
+  $1::text[], $2::text[], $3::text[], $4::bigint[], $5::int[], $6::text[], $7::smallint[], $8::bigint[],
+  $9::bigint[], $10::bytea[], $11::text[], $12::text[], $13::bigint[], $14::text[], $15::bigint[], $16::int[],
+  $17::int[], $18::text[], $19::bigint[]
+)
