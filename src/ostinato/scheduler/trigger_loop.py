@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ostinato.core.changes import TriggerRow
+from ostinato.core.changes import TriggerAdvance, TriggerRow
 from ostinato.core.definition import TaskRef
 from ostinato.core.model import Instance
 from ostinato.core.partition.effects import Effects
@@ -43,13 +43,15 @@ class TriggerLoop(Loop):
             return None
         now_us = self._time.now_us()
         found = await self._store.find_due_triggers(partitions, now_us=now_us, limit=self._config.batch_count)
-        if found.triggers:
-            await self._fire(found.triggers, now_us=now_us)
+        advances = await self._fire(found.triggers, now_us=now_us) if found.triggers else []
         has_switched = await self._switch_changed(partitions)
-        if found.triggers or has_switched:
-            # What has fired has a next time of its own now, and so has what is in force: look again.
+        if found.more or has_switched or len(advances) < len(found.triggers):
+            # What is in force now has a next time of its own, and what did not fire may have been paused.
             return self._clock.boot_us()
-        return None if found.next_us is None else self._time.boot_at(found.next_us)
+        # What has fired is not looked for again before its next time.
+        times_us = [found.next_us, *(row.next_us for row in advances)]
+        next_us = min((each_us for each_us in times_us if each_us is not None), default=None)
+        return None if next_us is None else self._time.boot_at(next_us)
 
     async def _switch_changed(self, partitions: list[int]) -> bool:
         """Put the next changed definitions in force, in one commit; False if nothing came of it.
@@ -100,8 +102,11 @@ class TriggerLoop(Loop):
 
     async def _fire(
         self, triggers: list[TriggerRow], *, now_us: int, edited_us: Mapping[TaskRef, int] = {}
-    ) -> None:
-        """What is due; of a task in `edited_us` only up to that instant."""
+    ) -> list[TriggerAdvance]:
+        """What is due; of a task in `edited_us` only up to that instant. Where each trigger stands now.
+
+        Empty where anything was not written.
+        """
         effects = Effects()
         named = [(trigger.ref, trigger) for trigger in triggers]
         versions = dict.fromkeys((ref, trigger.task_version) for ref, trigger in named)
@@ -119,7 +124,8 @@ class TriggerLoop(Loop):
             known = live.setdefault(ref, LiveTask(known={}))
             due = DueTrigger(trigger, definition, task, edited_us.get(ref))
             fire(due, known, now_us=now_us, rng=self._rng, into=effects)
-        await self._committer.commit(effects)
+        outcome = await self._committer.commit(effects)
+        return [] if outcome.dropped else effects.batch.advances
 
     async def _live(self, refs: list[TaskRef]) -> dict[TaskRef, LiveTask]:
         """Live instances of the tasks whose overlap rule looks at them."""
