@@ -264,6 +264,8 @@ class PrivateMariadb(PrivateServer):
                 binary(self.programs[0]),
                 "--no-defaults",
                 f"--datadir={self.folder / 'data'}",
+                # A server that starts removes what others have left where its own temporary tables are to be.
+                f"--tmpdir={self.folder}",
                 "--auth-root-authentication-method=normal",
                 "--skip-test-db",
                 "--innodb-log-file-size=16M",
@@ -276,6 +278,7 @@ class PrivateMariadb(PrivateServer):
             "bind-address": "127.0.0.1",
             "socket": str(self.folder / "server.sock"),
             "pid-file": str(self.folder / "server.pid"),
+            "tmpdir": str(self.folder),
             "innodb-buffer-pool-size": "64M",
             "innodb-log-file-size": "16M",
             # Written at every commit, and left to the operating system: see fsync of PostgreSQL.
