@@ -466,3 +466,17 @@ def test_a_fault_of_ours_in_a_loop_is_a_violation_and_one_of_the_world_is_not(
     story = Story(Breakage)
     story.judge(Observed(at_us=0, process="p", record=record))
     assert len(story.verdict()) == count
+
+
+@pytest.mark.parametrize(("due_us", "is_progress"), [(START_US, True), (START_US + 2 * MINUTE, False)])
+def test_what_goes_before_is_progress_for_what_waits_since_the_healing(
+    due_us: int, *, is_progress: bool
+) -> None:
+    story = Story(Liveness)
+    story.submit("waiting", due_us=START_US + MINUTE)
+    story.healed()
+    story.wait(SECOND).submit("other", due_us=due_us)
+    story.wait(SECOND).assign("other")
+    (liveness,) = story.judge.checkers
+    assert isinstance(liveness, Liveness)
+    assert (liveness.moved_us == story.at_us) is is_progress

@@ -22,7 +22,7 @@ class Liveness(Checker):
         self._live_counts: dict[TaskRef, int] = {}
         self._tasks: dict[TaskRef, TaskRow] = {}
         self._healed_us: int | None = None
-        #: When something that was made before the healing was moved last, in true time.
+        #: When something that was made before the healing, or goes before such, was moved last, in true time.
         self.moved_us = 0
 
     def on(self, event: Event) -> None:
@@ -78,8 +78,19 @@ class Liveness(Checker):
                 self._live.pop(before.id, None)
             if after is not None and after.state not in TERMINAL_STATES:
                 self._live[after.id] = after
-            if before is not None and before.created_us <= (self._healed_us or 0):
+            if before is not None and self._concerns(before):
                 self.moved_us = event.at_us
+
+    def _concerns(self, moved: Instance) -> bool:
+        """Whether what waits since before the healing has come nearer to its end."""
+        healed_us = self._healed_us
+        if healed_us is None:
+            return False
+        return moved.created_us <= healed_us or any(
+            moved.due_us <= waiting.due_us
+            for waiting in self._live.values()
+            if waiting.created_us <= healed_us
+        )
 
     def _may_wait(self, instance: Instance, now_us: int) -> bool:
         if instance.state is State.RUNNING:
