@@ -477,6 +477,7 @@ def test_what_goes_before_is_progress_for_what_waits_since_the_healing(
     story.healed()
     story.wait(SECOND).submit("other", due_us=due_us)
     story.wait(SECOND).assign("other")
+    story.tick()
     (liveness,) = story.judge.checkers
     assert isinstance(liveness, Liveness)
     assert (liveness.moved_us == story.at_us) is is_progress
