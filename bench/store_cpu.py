@@ -86,7 +86,7 @@ class Meter:
             try:
                 times = child.cpu_times()
             except psutil.NoSuchProcess:
-                continue
+                continue  # it has ended, and counts among the server's children
             total += times.user + times.system
         return total
 
@@ -240,7 +240,7 @@ async def through_store(url: str, meter: Meter, *, size: Size) -> None:
     await client.close()
 
 
-async def bare(database: str, url: str, meter: Meter, *, size: Size) -> None:
+async def bare(database: str, url: str, *, meter: Meter, size: Size) -> None:
     await make_table(database, url)
     client = await CLIENTS[database].connect(url)
     lists = batches(size)
@@ -263,7 +263,7 @@ async def bare(database: str, url: str, meter: Meter, *, size: Size) -> None:
     await client.close()
 
 
-def shown(name: str, meter: Meter, size: Size) -> list[list[str]]:
+def shown(name: str, meter: Meter, *, size: Size) -> list[list[str]]:
     rows = []
     for move, cost in meter.costs.items():
         per = [1e6 * part / size.row_count for part in (cost.ours_s, cost.server_s)]
@@ -304,11 +304,11 @@ def main() -> None:
                             outsider.query(statement)
             meter = Meter(pid)
             asyncio.run(through_store(urls[0], meter, size=size))
-            rows += shown(f"{database}, store", meter, size)
+            rows += shown(f"{database}, store", meter, size=size)
             if not options.no_bare:
                 meter = Meter(pid)
-                asyncio.run(bare(database, urls[1], meter, size=size))
-                rows += shown(f"{database}, bare", meter, size)
+                asyncio.run(bare(database, urls[1], meter=meter, size=size))
+                rows += shown(f"{database}, bare", meter, size=size)
     print(table(["client", "move", "rows/s", "ours µs/row", "server µs/row"], rows))
     print(f"\n{size.row_count:,} rows, batches of {size.batch}")
 

@@ -61,7 +61,7 @@ class PostgresBatchWriter(BatchWriter):
 
     async def append_history(self, rows: Sequence[HistoryRow]) -> None:
         if len(rows) >= COPIED_MIN:
-            await copy(self._driver, "history", HISTORY, rows=map(history_values, rows))
+            await copy(self._driver, "history", names=HISTORY, rows=map(history_values, rows))
         else:
             await self._driver.execute(statement("insert_history"), *columns(list(map(history_values, rows))))
 
@@ -80,7 +80,7 @@ class PostgresBatchWriter(BatchWriter):
         return {row[0] for row in await self._driver.fetch(statement(name), *columns(rows))}
 
 
-async def copy(driver: DriverConnection, table: str, names: Sequence[str], *, rows: Iterable[Row]) -> None:
+async def copy(driver: DriverConnection, table: str, *, names: Sequence[str], rows: Iterable[Row]) -> None:
     """Add `rows`, in their order, to the columns `names` of a table, with the errors of a statement."""
     try:
         await driver.copy_records_to_table(table, records=rows, columns=names)

@@ -35,7 +35,7 @@ def lone_move(batch: CommitBatch) -> MoveRows | None:
     return move
 
 
-async def commit_alone(driver: DriverConnection, batch: CommitBatch, move: MoveRows) -> CommitReport:
+async def commit_alone(driver: DriverConnection, batch: CommitBatch, *, move: MoveRows) -> CommitReport:
     """Write the lone `move` of `batch`.
 
     Raises ``RefusedDataError`` where the server refuses a row as data; then nothing is written.

@@ -255,7 +255,7 @@ class PostgresStore(ServerStore):
             return await super()._commit_at_once(batch)
         return await self._hot(
             "committing a batch",
-            lambda driver: commit_alone(driver, batch, move),
+            lambda driver: commit_alone(driver, batch, move=move),
             reads_only=False,
             stands_alone=True,
         )

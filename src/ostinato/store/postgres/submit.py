@@ -158,7 +158,7 @@ async def _insert_new(driver: DriverConnection, instances: Sequence[Instance]) -
     """Raises the driver's ``UniqueViolationError`` where one of them is there."""
     if len(instances) >= COPIED_MIN:
         rows = sorted(instances, key=lambda row: row.id)
-        await copy(driver, "instance", INSERTED, rows=map(instance_values, rows))
+        await copy(driver, "instance", names=INSERTED, rows=map(instance_values, rows))
         return
     for part in _parts(instances):
         await driver.execute(statement("insert_new"), *columns(part))
