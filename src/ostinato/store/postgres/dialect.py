@@ -41,6 +41,8 @@ _SOCKET_SETTINGS = {
 _DISCARD_S = 1.0
 #: An owner's statements look rows up by index, whatever the statistics say of a table that was just filled.
 _BY_INDEX = {"enable_seqscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off"}
+#: Nor do their plans depend on how many rows a list has: planning a move anew takes longer than making it.
+_PLANNED_ONCE = {"plan_cache_mode": "force_generic_plan"}
 #: Nothing here is worth compiling. The setting `jit` itself is asyncpg's: when it asks for a type it switches
 #: it off and then back, for the whole session, which behind a proxy is somebody else's next.
 _WITHOUT_JIT = {"jit_above_cost": "-1"}
@@ -163,7 +165,7 @@ def _settings_of(role: Role, *, left_us: int) -> dict[str, str]:
         "statement_timeout": _milliseconds(left_us),
         "lock_timeout": _milliseconds(min(_LOCK_US[role], left_us)),
         "idle_in_transaction_session_timeout": _milliseconds(_IDLE_US[role]),
-        **(_BY_INDEX if role == "owner" else {}),
+        **(_BY_INDEX | _PLANNED_ONCE if role == "owner" else {}),
         **_WITHOUT_JIT,
     }
 
