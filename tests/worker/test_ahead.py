@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 import msgspec
+import pytest
 
+from ostinato.core.definition import Pool
 from ostinato.core.instants import MILLISECOND, SECOND
 from ostinato.core.model import Outcome
 from ostinato.testing.virtual_clock import VirtualClock
 from ostinato.wire.messages import Accepted, Assignments, Cancel, Heartbeat, Outcomes
 from ostinato.worker.ahead import AHEAD_COUNT_MAX, AHEAD_US, WAIT_US_MAX
+from ostinato.worker.config import POOLS
 from tests.worker.many_nodes import ManyNodes
 from tests.worker.many_nodes import play as play_many
 from tests.worker.one_stream import STREAM, credits_of
@@ -50,24 +53,26 @@ class Tasks:
         }
 
 
-def play(story: Callable[[Cluster, Tasks], Awaitable[None]]) -> None:
-    """Play `story` with a worker of two slots whose node has told all versions."""
+def play(story: Callable[[Cluster, Tasks], Awaitable[None]], *, pool: Pool = "process") -> None:
+    """Play `story` with a worker of two slots, of one pool, whose node has told all versions."""
     tasks = Tasks()
 
     async def whole(made: Cluster) -> None:
-        await made.node.send(specs(*(spec(name, is_async=False) for name in tasks.functions)))
+        await made.node.send(specs(*(spec(name, is_async=pool == "async") for name in tasks.functions)))
         await story(made, tasks)
 
-    on_virtual_time(whole, tasks.functions, capacity={"process": SLOTS})
+    on_virtual_time(whole, tasks.functions, capacity={pool: SLOTS})
 
 
 def credit_count(made: Cluster) -> int:
-    return made.node.ledger.available("process")
+    """Credits of the one pool that the worker has."""
+    return sum(map(made.node.ledger.available, made.node.ledger.pools))
 
 
 async def give(made: Cluster, name: str, *attempt_ids: str) -> None:
     """Assign, as the node's credits allow."""
-    made.node.ledger.use("process", len(attempt_ids))
+    (pool,) = made.node.ledger.pools
+    made.node.ledger.use(pool, len(attempt_ids))
     await made.node.assign(*(assignment(name, attempt_id) for attempt_id in attempt_ids))
 
 
@@ -102,23 +107,26 @@ def test_nothing_waits_ahead_before_attempts_have_been_short() -> None:
     play(story)
 
 
-def test_as_many_wait_as_the_slots_do_in_fifty_milliseconds_and_no_more_run_than_there_are_slots() -> None:
+@pytest.mark.parametrize("pool", POOLS)
+def test_as_many_wait_as_the_slots_do_in_fifty_milliseconds_and_no_more_run_than_there_are_slots(
+    pool: Pool,
+) -> None:
     async def story(made: Cluster, tasks: Tasks) -> None:
         await work_off(made, "quick", 300)
         count = SLOTS * AHEAD_US // MILLISECOND
         assert credit_count(made) == SLOTS + count
         assert tasks.running_max == SLOTS
         # So that the node gives a worker with a free slot what would only wait here.
-        assert made.node.all(Outcomes)[-1].ahead == {"process": count}
+        assert made.node.all(Outcomes)[-1].ahead == {pool: count}
         await made.pass_time(HEARTBEAT_US)
         assert made.node.all(Heartbeat)[-1].ahead == {}
 
-    play(story)
+    play(story, pool=pool)
 
 
 def test_however_fast_they_are_the_number_is_bounded() -> None:
     async def story(made: Cluster, _: Tasks) -> None:
-        await work_off(made, "nothing", 2_000)
+        await work_off(made, "nothing", 5_000)
         assert credit_count(made) == SLOTS + AHEAD_COUNT_MAX
 
     play(story)

@@ -4,7 +4,7 @@ Without them each attempt pays the way to the scheduler and back while its slot 
 millisecond is most of its time. So a worker promises more than its slots while the attempts of a pool are
 short, and only then: what waits here cannot run elsewhere.
 
-* **How many**: what the slots do in 50 ms by the mean run time of recent attempts, 200 at most, and as many
+* **How many**: what the slots do in 50 ms by the mean run time of recent attempts, 1,000 at most, and as many
   as have ended in quick succession beyond one a slot. None while the mean is 25 ms or more.
 * **Not for long**: one that has waited for a second is handed back unstarted, and counts nothing. The number
   falls to 0 then, as it does when no attempt of the pool has ended for a second.
