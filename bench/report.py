@@ -61,6 +61,8 @@ _QUICK_BACKLOG = "--runs 1 --waiting 20000 --finished 20000 --workers 20 --drain
 _SCHEDULES = Command("schedules.py", "", _QUICK_SCHEDULES)
 _BACKLOG = Command("backlog.py", "", _QUICK_BACKLOG)
 _DECISION = Command("decision.py", "", "--runs 1 --count 2000")
+#: Idle p50 and p99, and p99 at half of the maximal rate.
+_LATENCY_BOUNDS = {"postgres": ("≤ 2", "≤ 6", "≤ 50")}
 _MEMORY = Command("memory.py", "", "--runs 1 --count 5000")
 
 
@@ -71,7 +73,9 @@ def _throughput(database: str, against: str) -> Iterator[Figure]:
     with_peers = f"{arguments} --against {against}" if against else arguments
     command = Command("throughput.py", with_peers, quick)
     yield Figure(f"no-op tasks a second, {database}", command, name, 1)
-    yield Figure(f"… as a multiple of the bare driver's, {database}", command, f"limit {database}", 2)
+    yield Figure(
+        f"… as a multiple of the bare driver's, {database}", command, f"limit {database}", 2, "≥ 0.4"
+    )
     for peer in filter(None, against.split(",")):
         yield Figure(f"… as a multiple of {peer}'s", command, peer, 2)
     plain_def = Command("throughput.py", f"{arguments} --kind def", quick)
@@ -86,10 +90,11 @@ def _latency(database: str, against: str) -> Iterator[Figure]:
     arguments = f"--database {database}" + (f" --against {against}" if against else "")
     command = Command("latency.py", arguments, "--runs 1 --count 4000 --seconds 3")
     name = f"ostinato-{database}"
-    yield Figure(f"submission → start, idle, p50 ms, {database}", command, name, 1)
-    yield Figure(f"submission → start, idle, p99 ms, {database}", command, name, 2)
+    p50, p99, loaded = _LATENCY_BOUNDS.get(database, ("", "", ""))
+    yield Figure(f"submission → start, idle, p50 ms, {database}", command, name, 1, p50)
+    yield Figure(f"submission → start, idle, p99 ms, {database}", command, name, 2, p99)
     yield Figure(f"… at half of the maximal rate, p50 ms, {database}", command, name, 4)
-    yield Figure(f"… at half of the maximal rate, p99 ms, {database}", command, name, 5)
+    yield Figure(f"… at half of the maximal rate, p99 ms, {database}", command, name, 5, loaded)
     for peer in filter(None, against.split(",")):
         yield Figure(f"… idle p50, p99 as a multiple of {peer}'s", command, peer, 6)
 
@@ -117,7 +122,7 @@ def _fixed() -> Iterator[Figure]:
         yield Figure(f"scheduler's CPU for each instance, {said}, ratio", _BACKLOG, what, 5, "≤ 1.3")
     yield Figure("scheduler's memory beside 5,000,000 waiting, MB", _BACKLOG, "scheduler", 2, "< 300")
     yield Figure("scheduler's memory beside 1,000,000 waiting, MB", _MEMORY, "ostinato-postgres", 2, "< 300")
-    yield Figure("supervisor's memory, MB", _MEMORY, "ostinato-postgres", 3)
+    yield Figure("supervisor's memory, MB", _MEMORY, "ostinato-postgres", 3, "< 60")
     for row in ("nothing said: exponential, ±10 %", "Retry-After", "lost worker"):
         yield Figure(f"retry decision, {row}, µs", _DECISION, row, 1, "≤ 10")
     yield Figure(
