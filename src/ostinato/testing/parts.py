@@ -53,6 +53,7 @@ def worker_config(number: int, labels: dict[str, str]) -> WorkerConfig:
         capacity={"process": _SLOTS, "async": _SLOTS},
         data_dir=Path(),
         labels=labels,
+        gathers=False,
     )
 
 

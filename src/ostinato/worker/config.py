@@ -37,6 +37,8 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
     drain_timeout_us: int = 25 * SECOND
     #: Longest wait for a connection and for the answer to ``Hello``.
     connect_timeout_us: int = 5 * SECOND
+    #: Whether messages gather for a moment under load; not where time is virtual and a moment is seen.
+    gathers: bool = True
 
     @property
     def addresses(self) -> list[str]:

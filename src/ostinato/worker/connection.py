@@ -341,4 +341,5 @@ class Connection:
                 await send_what_fits(stream, messages)
                 # A message of gRPC costs both sides as much as what some attempts have to say.
                 count = sum(len(message.items) for message in messages if isinstance(message, Outcomes))
-                await self._clock.sleep_until_us(self._clock.boot_us() + gathering_us(count))
+                if self._parts.config.gathers:
+                    await self._clock.sleep_until_us(self._clock.boot_us() + gathering_us(count))
