@@ -107,6 +107,16 @@ def test_nothing_waits_ahead_before_attempts_have_been_short() -> None:
     play(story)
 
 
+def test_what_ended_long_ago_is_no_quick_succession() -> None:
+    async def story(made: Cluster, _: Tasks) -> None:
+        for _ in range(3):
+            await work_off(made, "quick", SLOTS)
+            assert credit_count(made) == SLOTS
+            await made.pass_time(WAIT_US_MAX)
+
+    play(story)
+
+
 @pytest.mark.parametrize("pool", POOLS)
 def test_as_many_wait_as_the_slots_do_in_fifty_milliseconds_and_no_more_run_than_there_are_slots(
     pool: Pool,

@@ -79,6 +79,9 @@ class QueueAhead:
         if is_isolated:
             self._close()
         elif finished.started_us is not None:
+            if now_us >= self._ended_us + WAIT_US_MAX:
+                # What ended longer ago is no quick succession with this.
+                self._close()
             self._ended_us = now_us
             self._ended_count += 1
             weight = min(self._ended_count, _MEAN_COUNT)
