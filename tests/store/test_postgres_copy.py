@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
-
-import pytest
-from support.servers import TestDatabase, fresh_database
-
-from ostinato.clock import SystemClock
 from ostinato.core.states import State
 from ostinato.store.batches import SubmitReceipt
 from ostinato.store.postgres.commit import COPIED_MIN
@@ -20,21 +14,6 @@ from ostinato.testing.contracts.store_kit import (
     make_instance,
     make_submission,
 )
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[TestDatabase]:
-    with fresh_database("postgresql") as database:
-        yield database
-
-
-@pytest.fixture
-async def store(server: TestDatabase) -> AsyncIterator[PostgresStore]:
-    server.clean()
-    store = PostgresStore(server.server_url, clock=SystemClock())
-    await store.open()
-    yield store
-    await store.close()
 
 
 async def test_a_long_list_of_which_some_are_known_makes_the_others(store: PostgresStore) -> None:

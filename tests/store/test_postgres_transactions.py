@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 from support.postgres_wire import outside
-from support.servers import TestDatabase, fresh_database
+from support.servers import TestDatabase
 
 from ostinato.clock import SystemClock
 from ostinato.core.instants import MILLISECOND, SECOND
@@ -21,21 +21,6 @@ from ostinato.store.server.database import driver_connection
 from ostinato.testing.contracts.store_kit import ALL, Owner, counts, make_instance, make_submission
 
 _SESSIONS = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[TestDatabase]:
-    with fresh_database("postgresql") as database:
-        yield database
-
-
-@pytest.fixture
-async def store(server: TestDatabase) -> AsyncIterator[PostgresStore]:
-    server.clean()
-    store = PostgresStore(server.server_url, clock=SystemClock())
-    await store.open()
-    yield store
-    await store.close()
 
 
 async def _until(condition: Callable[[], bool]) -> None:

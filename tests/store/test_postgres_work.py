@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from random import Random
 from typing import Any
 
 import pytest
 from sqlalchemy.ext.asyncio import AsyncConnection
 from support.postgres_wire import outside
-from support.servers import TestDatabase, fresh_database
+from support.servers import TestDatabase
 
-from ostinato.clock import SystemClock
 from ostinato.core.definition import TaskRef
 from ostinato.core.model import Instance
 from ostinato.core.states import Hold
@@ -27,21 +26,6 @@ from ostinato.testing.contracts.store_kit import make_submission as submission
 
 #: Nodes of a plan that read more of a table than they give.
 _WHOLE_READS = {"Seq Scan", "Parallel Seq Scan"}
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[TestDatabase]:
-    with fresh_database("postgresql") as database:
-        yield database
-
-
-@pytest.fixture
-async def store(server: TestDatabase) -> AsyncIterator[PostgresStore]:
-    server.clean()
-    store = PostgresStore(server.server_url, clock=SystemClock())
-    await store.open()
-    yield store
-    await store.close()
 
 
 def _age(row: Instance) -> tuple[int, str]:
