@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
-from ostinato.core.schedule.overlap import LiveInstance, decide_overlap, replaced_cause
+from ostinato.core.model import Instance
+from ostinato.core.schedule.overlap import LiveInstance, decide_overlap, replaced_cause, stands_before
+from ostinato.core.states import State
 from ostinato.errors import UserError
 
 RUNNING = LiveInstance("one", "running", 10)
@@ -64,3 +67,20 @@ def test_an_unknown_policy_is_refused() -> None:
     with pytest.raises(UserError) as caught:
         decide_overlap("maybe", live=[])
     assert caught.value.field == "overlap"
+
+
+def test_an_instance_that_another_node_has_started_meanwhile_stands_not_before_itself() -> None:
+    waiting = Instance(
+        id="one",
+        namespace="default",
+        task="t",
+        task_version=1,
+        partition=0,
+        state=State.PENDING,
+        priority=0,
+        due_us=10,
+        created_us=10,
+    )
+    started = msgspec.structs.replace(waiting, state=State.RUNNING, attempt=1)
+    assert not stands_before(started, waiting)
+    assert stands_before(msgspec.structs.replace(started, id="two"), waiting)

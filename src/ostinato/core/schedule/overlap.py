@@ -33,8 +33,11 @@ def stands_before(other: Instance, waiting: Instance) -> bool:
     """Whether `other`, which is live, has to end before `waiting` may start.
 
     What has started has to, whenever it was made. What has not only if it is older: a younger one, due later
-    perhaps, will be put behind this one itself.
+    perhaps, will be put behind this one itself. `other` may have been read later than `waiting`, and be the
+    same instance, started by another node meanwhile: it stands before nothing of itself.
     """
+    if other.id == waiting.id:
+        return False
     return other.attempt > 0 or (other.created_us, other.id) < (waiting.created_us, waiting.id)
 
 
