@@ -7,8 +7,10 @@ from typing import NamedTuple, Protocol
 
 from kit.rounds import RunError
 
-#: Between two looks: long enough to cost the contender nothing to speak of, short against a drain of seconds.
+#: Between two looks at least. While much is left there are few: a look reads all rows, of which a scheduler's are
+#: wider than a queue's, and takes the time from whom it looks at.
 LOOK_S = 0.05
+_LOOK_S_MAX = 2.0
 
 
 class Draining(Protocol):
@@ -39,11 +41,15 @@ def look(draining: Draining) -> Look:
 def wait_until(draining: Draining, count: int, *, limit_s: float) -> Look:
     """The first look that finds at least `count` done. Raises ``RunError`` where `limit_s` is over before."""
     end_s = time.monotonic() + limit_s
+    before = Look(0.0, 0)
     while (seen := look(draining)).completed < count:
         draining.require_running()
         if seen.at_s > end_s:
             raise RunError(f"{seen.completed} of {count} were done within {limit_s:g} s")
-        time.sleep(LOOK_S)
+        # Half way to where it will be done at the rate so far, so that the last look comes just after the end.
+        rate = seen.rate_since(before) if before.completed else 0.0
+        time.sleep(min(max((count - seen.completed) / rate / 2, LOOK_S), _LOOK_S_MAX) if rate else LOOK_S)
+        before = seen
     return seen
 
 
