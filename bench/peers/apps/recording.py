@@ -1,8 +1,9 @@
-"""What tasks and workers write down for the measuring process, each in a file of its own process."""
+"""What tasks and workers write down for the measuring process, each process or thread in a file of its own."""
 
 from __future__ import annotations
 
 import os
+import threading
 import time
 from mmap import mmap
 from pathlib import Path
@@ -11,7 +12,8 @@ from struct import pack
 _FOLDER = Path(os.environ["BENCH_FOLDER"])
 #: Opened anew after a fork.
 _files: dict[int, int] = {}
-_counters: dict[int, tuple[mmap, int]] = {}
+#: By process and thread: two threads that add to one number lose some of it.
+_counters: dict[tuple[int, int], tuple[mmap, int]] = {}
 
 
 def record_start(submitted_ns: int) -> None:
@@ -24,12 +26,12 @@ def record_start(submitted_ns: int) -> None:
 
 def count_completion(more: int = 1) -> None:
     """So many more are done; without a system call, so that counting costs next to nothing."""
-    pid = os.getpid()
-    if pid not in _counters:
-        path = _FOLDER / f"completed-{pid}"
+    mine = os.getpid(), threading.get_ident()
+    if mine not in _counters:
+        path = _FOLDER / "completed-{}-{}".format(*mine)
         path.write_bytes(bytes(8))
         with path.open("r+b") as file:
-            _counters[pid] = mmap(file.fileno(), 8), 0
-    shared, count = _counters[pid]
+            _counters[mine] = mmap(file.fileno(), 8), 0
+    shared, count = _counters[mine]
     shared[:8] = (count + more).to_bytes(8, "little")
-    _counters[pid] = shared, count + more
+    _counters[mine] = shared, count + more
