@@ -4,8 +4,8 @@ Run ``python bench/throughput.py [--database postgres] [--against celery-redis,â
 One scheduler process and one worker process; a peer gets one worker with the concurrency and batches that
 its documentation recommends. Everything that is compared is durable, on servers of its own, and a task counts
 once its completion is committed. ``--while-submitting`` measures while as much again is submitted in batches;
-``--failing-once`` lets every task fail once and be retried at once, and counts attempts. Printed are medians
-of runs taken in turn, as ratios in a table.
+``--failing-once`` lets every task fail once and be retried at once, and counts attempts; the plain drain is
+measured beside both. Printed are medians of runs taken in turn, as ratios in a table.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from kit.rounds import RunError, Series, in_turn, median, reasons
 from kit.servers import Servers
 from kit.tables import rate, ratio, table
 from limit import Limit
-from peers.catalogue import OSTINATO, add_options, contender, names_of, notes
+from peers.catalogue import OSTINATO, PEERS, add_options, contender, names_of, notes
 from peers.interface import Contender, Load
 
 _BATCH = 500
@@ -42,6 +42,16 @@ class Plan(NamedTuple):
     def completions(self) -> int:
         """Of a whole backlog."""
         return self.task_count * (2 if self.load.is_failing_once else 1)
+
+    @property
+    def is_plain(self) -> bool:
+        """Nothing but a drain."""
+        return self == self.plain
+
+    @property
+    def plain(self) -> Plan:
+        """The drain of as many tasks that succeed, with nothing submitted meanwhile."""
+        return self._replace(load=Load(self.load.kind), is_submitting=False)
 
 
 def run_once(kind: type[Contender], plan: Plan, *, servers: Servers) -> float:
@@ -82,7 +92,10 @@ def measure(names: Sequence[str], plan: Plan, *, runs: int, servers: Servers) ->
             kind = contender(name)
             subjects[name] = partial(run_once, kind, plan, servers=servers)
             why_not[name] = kind.why_not(servers, plan.load)
-            if name in OSTINATO.values():
+            if name in OSTINATO.values() and not plan.is_plain:
+                subjects[f"{name} plain"] = partial(run_once, kind, plan.plain, servers=servers)
+                why_not[f"{name} plain"] = why_not[name]
+            elif name in OSTINATO.values():
                 way = "in turn" if kind.server == "sqlite" else "pipelined"
                 limit = Limit(kind.server, way, servers=servers, folder=Path(folder))
                 subjects[f"limit {kind.server}"] = partial(limit.measure, Size(plan.task_count, _BATCH))
@@ -95,7 +108,7 @@ def shown(series: dict[str, Series[float]]) -> str:
     first = median(next(iter(series.values())))
     rows = [[name, rate(median(each)), ratio(first, median(each))] for name, each in series.items()]
     heads = ["contender", "per second", f"{next(iter(series))} : it"]
-    contenders = [name for name in series if not name.startswith("limit ")]
+    contenders = [name for name in series if name in (*OSTINATO.values(), *PEERS)]
     return "\n\n".join([table(heads, rows), "\n".join([*notes(contenders), *reasons(series)])])
 
 

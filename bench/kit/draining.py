@@ -7,8 +7,8 @@ from typing import NamedTuple, Protocol
 
 from kit.rounds import RunError
 
-#: Between two looks at least. While much is left there are few: a look reads all rows, of which a scheduler's are
-#: wider than a queue's, and takes the time from whom it looks at.
+#: Between two looks at least. While much is left there are few: a look reads all rows, of which a scheduler's
+#: are wider than a queue's, and takes the time from whom it looks at.
 LOOK_S = 0.05
 _LOOK_S_MAX = 2.0
 
@@ -46,7 +46,7 @@ def wait_until(draining: Draining, count: int, *, limit_s: float) -> Look:
         draining.require_running()
         if seen.at_s > end_s:
             raise RunError(f"{seen.completed} of {count} were done within {limit_s:g} s")
-        # Half way to where it will be done at the rate so far, so that the last look comes just after the end.
+        # Half way to where it will be done at the rate so far: the last look comes just after the end.
         rate = seen.rate_since(before) if before.completed else 0.0
         time.sleep(min(max((count - seen.completed) / rate / 2, LOOK_S), _LOOK_S_MAX) if rate else LOOK_S)
         before = seen
