@@ -1,4 +1,4 @@
-"""What tasks and workers write down for the measuring process, each in a file of its own process or thread."""
+"""What tasks and workers write down for the measuring process, each process or thread in its own file."""
 
 from __future__ import annotations
 
