@@ -145,6 +145,25 @@ def test_routine_success_is_quiet_unless_asked_for_and_failures_are_loud() -> No
     assert levels == ["info", "error"]
 
 
+def test_fire_in_time_is_quiet_unless_asked_for_and_a_late_one_is_told() -> None:
+    stream = _configured("json", level="info")
+    in_time, late = (
+        records.Fired(
+            namespace="n", task="t", instance_id="i", trigger_id="x", fire_us=0, lateness_us=lateness_us
+        )
+        for lateness_us in (999_999, 1_000_000)
+    )
+    LogHook().on(in_time)
+    assert stream.getvalue() == ""
+    LogHook(routine_level=logging.INFO).on(in_time)
+    LogHook().on(late)
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert [(line["event"], line["lateness_us"]) for line in lines] == [
+        ("fired", 999_999),
+        ("fired", 1_000_000),
+    ]
+
+
 def _record_types(base: type[Record] = Record) -> Iterator[type[Record]]:
     for kind in base.__subclasses__():
         yield from _record_types(kind)

@@ -19,6 +19,7 @@ from structlog.typing import EventDict, Processor
 from ostinato.clock import SystemClock
 from ostinato.core.failure.text import escape_unseen, escape_unseen_in_json
 from ostinato.core.instants import format_instant, to_datetime
+from ostinato.core.schedule.misfire import LATE_US
 from ostinato.core.url_text import without_passwords
 from ostinato.observe import records as r
 from ostinato.observe.records import Record, trace_id_of
@@ -63,11 +64,11 @@ _LEVELS: dict[type[Record], int] = {
     r.InvariantBroken: logging.CRITICAL,
 }
 #: Kinds whose level depends on what the record says.
-_BY_CONTENT = frozenset({r.AttemptEnded, r.InstanceEnded, r.LoopFailed})
+_BY_CONTENT = frozenset({r.Fired, r.AttemptEnded, r.InstanceEnded, r.LoopFailed})
 
 
 class LogHook:
-    """Writes each record as one line; the uneventful path (assigned, succeeded) at `routine_level`."""
+    """Writes each record as one line; the uneventful path (fired, succeeded) at `routine_level`."""
 
     def __init__(self, *, routine_level: int = logging.DEBUG) -> None:
         self._routine_level = routine_level
@@ -86,6 +87,9 @@ class LogHook:
         kind = type(record)
         if kind not in _BY_CONTENT:
             return _LEVELS.get(kind, logging.INFO)
+        if isinstance(record, r.Fired):
+            # Thousands may fire at one boundary: a line costs as much as the rest of a fire.
+            return self._routine_level if record.lateness_us < LATE_US else logging.INFO
         if isinstance(record, r.AttemptEnded):
             return self._routine_level if record.outcome == "success" else logging.WARNING
         if isinstance(record, r.LoopFailed):

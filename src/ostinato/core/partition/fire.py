@@ -14,17 +14,13 @@ import msgspec
 from ostinato.core.changes import RequestCancel, TriggerAdvance, TriggerRow
 from ostinato.core.definition import TaskDefinition, TaskRow
 from ostinato.core.ids import new_id
-from ostinato.core.instants import SECOND
 from ostinato.core.model import HistoryKind, HistoryRow, Instance
 from ostinato.core.partition.assign import hold
 from ostinato.core.partition.effects import CancelSignal, Effects, FiredInstance
 from ostinato.core.partition.expire import end_waiting
-from ostinato.core.schedule.misfire import plan_fires
+from ostinato.core.schedule.misfire import LATE_US, plan_fires
 from ostinato.core.schedule.overlap import LiveInstance, OverlapDecision, decide_overlap, replaced_cause
 from ostinato.core.states import Hold, State
-
-#: A fire this late says so in its history (C031).
-LATE_US = SECOND
 
 
 class DueTrigger(msgspec.Struct):

@@ -28,6 +28,8 @@ from ostinato.core.schedule.trigger import IntervalTrigger, Trigger, next_fire
 ON_TIME_US = 5 * SECOND
 #: The only fire that is due may be this late and still be no misfire.
 BUSY_US = 60 * SECOND
+#: A fire this late says so (C031).
+LATE_US = SECOND
 #: Missed fires are counted one by one up to here; beyond, the plan says "at least".
 COUNT_MAX = 2000
 
@@ -145,7 +147,7 @@ def _made_up(
 
 def _late_note(fires: tuple[PlannedFire, ...]) -> str:
     latest_us = max((fire.late_us for fire in fires), default=0)
-    return f"fired {format_duration(latest_us)} late" if latest_us >= SECOND else ""
+    return f"fired {format_duration(latest_us)} late" if latest_us >= LATE_US else ""
 
 
 def _due_fires(trigger: Trigger, step: _Step, *, first_us: int, now_us: int) -> _Due:
