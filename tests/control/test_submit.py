@@ -9,9 +9,10 @@ import msgspec
 import pytest
 
 from ostinato.control.apply import apply
+from ostinato.control.seen_tasks import SeenTasks
 from ostinato.control.submit import KEY_LIFETIME_US, SubmitRequest, submit
 from ostinato.core.changes import CommitBatch, SetTaskFlags
-from ostinato.core.definition import Parameter, PythonSpec, TaskDefinition, TaskRef
+from ostinato.core.definition import Parameter, PythonSpec, TaskDefinition, TaskRef, TaskRow
 from ostinato.core.instants import HOUR, MINUTE, SECOND
 from ostinato.core.model import Instance
 from ostinato.core.states import State
@@ -37,6 +38,7 @@ class Desk:
         self.clock = VirtualClock()
         self.store = MemoryStore(self.clock) if store is None else store
         self.rng = Random(1)
+        self.seen = SeenTasks()
 
     async def open(self, task: TaskDefinition = TASK) -> Desk:
         await apply(self.store, [task], now_us=START_US)
@@ -46,7 +48,8 @@ class Desk:
         return (await self.submit_all([self.request(**changes)]))[0]
 
     async def submit_all(self, requests: Sequence[SubmitRequest]) -> list[SubmitReceipt]:
-        return await submit(self.store, requests, now_us=self.clock.wall_us(), rng=self.rng)
+        now_us = self.clock.wall_us()
+        return await submit(self.store, requests, now_us=now_us, rng=self.rng, seen=self.seen)
 
     def request(self, **changes: object) -> SubmitRequest:
         base: dict[str, object] = {"task": "report", "payload": b'{"day": 1}'}
@@ -239,6 +242,55 @@ class LosesAnAnswer(MemoryStore):
             self.is_lost = True
             raise UnavailableError("DATABASE_UNAVAILABLE", "the answer was lost")
         return receipts
+
+
+class CountsReads(MemoryStore):
+    """Counts how often tasks are read by those who submit."""
+
+    read_count = 0
+
+    async def get_tasks(self, refs: Sequence[TaskRef]) -> dict[TaskRef, TaskRow]:
+        self.read_count += 1
+        return await super().get_tasks(refs)
+
+    async def submit_if_newest(self, submission: Submission) -> SubmitReceipt | None:
+        before = self.read_count
+        receipt = await super().submit_if_newest(submission)
+        self.read_count = before
+        return receipt
+
+
+def test_a_task_that_was_seen_is_not_read_again_before_it_has_changed() -> None:
+    async def story() -> None:
+        store = CountsReads(VirtualClock())
+        desk = await Desk(store).open()
+        await desk.submit()
+        before = store.read_count
+        await desk.submit()
+        assert store.read_count == before
+        await apply(store, [msgspec.structs.replace(TASK, priority=4)], now_us=START_US)
+        before = store.read_count
+        first, second = await desk.submit(), await desk.submit()
+        assert store.read_count == before + 1
+        assert [(await desk.instance(each)).task_version for each in (first, second)] == [2, 2]
+
+    run_virtual(story())
+
+
+def test_what_was_seen_of_a_task_refuses_nothing() -> None:
+    """Its parameters, and whether it is disabled, are looked up again before anybody hears a refusal."""
+
+    async def story() -> None:
+        desk = await Desk().open()
+        await desk.submit()
+        executor = PythonSpec("m:f", parameters=(Parameter("month"),))
+        await apply(desk.store, [msgspec.structs.replace(TASK, executor=executor)], now_us=START_US)
+        assert (await desk.submit(payload=b'{"month": 1}')).created
+        with pytest.raises(UserError) as refused:
+            await desk.submit()
+        assert refused.value.code == "INVALID_PAYLOAD"
+
+    run_virtual(story())
 
 
 @pytest.mark.parametrize("key", ["", "k"])

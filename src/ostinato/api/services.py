@@ -10,6 +10,7 @@ from litestar.params import HeaderParameter
 from ostinato.clock import Clock
 from ostinato.control.names import validate_text
 from ostinato.control.requests import ANSWER_WAIT_US, BY_LENGTH_MAX, Asker
+from ostinato.control.seen_tasks import SeenTasks
 from ostinato.errors import UserError
 from ostinato.store.protocol import Store
 from ostinato.store.sampled_time import SampledTime
@@ -27,6 +28,7 @@ class Services:
         self.clock = clock
         #: What submissions are dated by.
         self.time = SampledTime(store, clock)
+        self.seen = SeenTasks()
         self.rng = rng
         self.wait_us = wait_us
 

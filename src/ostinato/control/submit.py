@@ -12,6 +12,7 @@ import msgspec
 from ostinato.control.apply import validate_priority
 from ostinato.control.names import did_you_mean, validate_key, validate_name
 from ostinato.control.parameters import check_parameters, check_types
+from ostinato.control.seen_tasks import SeenTasks
 from ostinato.core.definition import TaskDefinition, TaskRef, TaskRow
 from ostinato.core.failure.text import cut_text
 from ostinato.core.ids import is_id, new_id
@@ -25,7 +26,7 @@ from ostinato.core.payload import (
     require_size,
 )
 from ostinato.core.states import State
-from ostinato.errors import ConflictError, UnavailableError, UserError, restated
+from ostinato.errors import ConflictError, OstinatoError, UnavailableError, UserError, restated
 from ostinato.store.batches import Submission, SubmitReceipt
 from ostinato.store.protocol import Store
 
@@ -64,7 +65,12 @@ class _Resolved(NamedTuple):
 
 
 async def submit(
-    store: Store, submissions: Sequence[SubmitRequest], *, now_us: int, rng: Random
+    store: Store,
+    submissions: Sequence[SubmitRequest],
+    *,
+    now_us: int,
+    rng: Random,
+    seen: SeenTasks | None = None,
 ) -> list[SubmitReceipt]:
     """Insert an instance for each request; receipts in the same order, empty for none.
 
@@ -75,9 +81,16 @@ async def submit(
     ``KEY_CONFLICT`` says that a key is live with another payload, or that a chosen id is another
     submission's: with several requests the others have been accepted, as the message says. A chosen id that
     is repeated with the same task and payload is the same submission, and answered as it was.
+    `seen` keeps what was read of tasks from one call to the next: a single plain submission then is one
+    question to the database instead of two.
     Source: design sections 5 and 11; I5, I8, C141.
     """
-    rows = prepare(submissions, await _find_tasks(store, submissions), now_us=now_us, rng=rng)
+    if seen is not None and (receipt := await _submit_seen(store, submissions, seen, now_us=now_us, rng=rng)):
+        return [receipt]
+    tasks = await _find_tasks(store, submissions)
+    if seen is not None:
+        seen.note(tasks)
+    rows = prepare(submissions, tasks, now_us=now_us, rng=rng)
     if not rows:
         return []
     _refuse_repeated_ids(submissions)
@@ -94,6 +107,32 @@ async def submit(
     ]
     refuse_conflicts(rows, answered)
     return answered
+
+
+async def _submit_seen(
+    store: Store, submissions: Sequence[SubmitRequest], seen: SeenTasks, *, now_us: int, rng: Random
+) -> SubmitReceipt | None:
+    """The receipt of a single plain submission whose task is as it was seen; None: nothing was inserted."""
+    if len(submissions) != 1:
+        return None
+    request = submissions[0]
+    ref = TaskRef(request.namespace, request.task)
+    task = seen.get(ref)
+    if task is None or request.key != "" or request.id != "":
+        return None
+    try:
+        rows = prepare(submissions, {ref: task}, now_us=now_us, rng=rng)
+    except OstinatoError:
+        # It may be what was seen that is wrong.
+        return None
+    try:
+        receipt = await store.submit_if_newest(rows[0])
+    except UnavailableError as error:
+        receipt = (await _insert_again(store, rows, error))[0]
+    if receipt is None:
+        seen.forget(ref)
+        return None
+    return SubmitReceipt(receipt.instance_id, created=True)
 
 
 def prepare(
@@ -257,9 +296,15 @@ async def _insert(store: Store, rows: Sequence[Submission]) -> list[SubmitReceip
     try:
         return await store.submit(rows)
     except UnavailableError as error:
-        if error.code != "DATABASE_UNAVAILABLE":
-            raise
-    # Nobody knows whether the rows were committed. Repeating the same ids is safe (C141), and settles it.
+        return await _insert_again(store, rows, error)
+
+
+async def _insert_again(
+    store: Store, rows: Sequence[Submission], error: UnavailableError
+) -> list[SubmitReceipt]:
+    """Nobody knows whether the rows were committed: repeating the same ids is safe (C141), and settles it."""
+    if error.code != "DATABASE_UNAVAILABLE":
+        raise error
     return await store.submit(rows)
 
 

@@ -30,6 +30,7 @@ from ostinato.store.batches import (
 )
 from ostinato.store.changes import ChangeSignal
 from ostinato.store.memory import MemoryStore
+from ostinato.store.newest import submit_if_newest
 from ostinato.store.protocol import Capabilities
 from ostinato.store.server.database import Role
 
@@ -173,6 +174,9 @@ class SimulatedStore:
         if receipts:
             self._told()
         return receipts
+
+    async def submit_if_newest(self, submission: Submission) -> SubmitReceipt | None:
+        return await submit_if_newest(self, submission)
 
     async def apply(
         self,

@@ -270,6 +270,13 @@ class Store(Protocol):
         """
         ...
 
+    async def submit_if_newest(self, submission: Submission) -> SubmitReceipt | None:
+        """As `submit` of one, without a key, if the instance pins the newest version of its task.
+
+        None where it does not, or the task is gone or disabled: then nothing was inserted.
+        """
+        ...
+
     async def apply(
         self,
         definitions: Sequence[TaskDefinition],

@@ -47,7 +47,8 @@ async def submit_instance(
     body = SubmitBody() if data is None else data
     key = _key(body, idempotency_key)
     request = _request(body, namespace=namespace, task=task, key=key, by=by, prefix="")
-    receipts = await submit(services.store, [request], now_us=await services.time.now_us(), rng=services.rng)
+    now_us = await services.time.now_us()
+    receipts = await submit(services.store, [request], now_us=now_us, rng=services.rng, seen=services.seen)
     receipt = receipts[0]
     return Response(submitted_shape(receipt), status_code=201 if receipt.created else 200)
 

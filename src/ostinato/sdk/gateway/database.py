@@ -11,6 +11,7 @@ from ostinato.control.cancel import cancel
 from ostinato.control.explain import Story, story
 from ostinato.control.queries import get_instance
 from ostinato.control.requests import Asker, require_ok
+from ostinato.control.seen_tasks import SeenTasks
 from ostinato.control.submit import SubmitRequest, submit
 from ostinato.core.definition import TaskDefinition
 from ostinato.sdk.gateway.address import SaidUrl, naming_source
@@ -27,6 +28,7 @@ class DatabaseGateway:
         """`said` names the database in an error; `by` is what the history says of requests."""
         self._store = store
         self._time = SampledTime(store, clock)
+        self._seen = SeenTasks()
         self._said = said
         self._rng = rng
         self._asker = Asker(clock=clock, rng=rng, by=by)
@@ -37,7 +39,8 @@ class DatabaseGateway:
 
     async def submit(self, requests: Sequence[SubmitRequest]) -> list[SubmitReceipt]:
         with naming_source(self._said):
-            return await submit(self._store, requests, now_us=await self._time.now_us(), rng=self._rng)
+            now_us = await self._time.now_us()
+            return await submit(self._store, requests, now_us=now_us, rng=self._rng, seen=self._seen)
 
     async def look(self, instance_id: str) -> Glimpse:
         with naming_source(self._said):

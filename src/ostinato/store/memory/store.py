@@ -40,6 +40,7 @@ from ostinato.store.changes import ChangeSignal
 from ostinato.store.memory import anyone, lists, work
 from ostinato.store.memory.commit import commit
 from ostinato.store.memory.tables import Tables
+from ostinato.store.newest import submit_if_newest
 from ostinato.store.paging import fold, require_filter
 from ostinato.store.protocol import Capabilities
 from ostinato.store.rules import require_bounded, require_partition, require_storable
@@ -215,6 +216,9 @@ class MemoryStore:
         if receipts:
             self._changes.notify()
         return receipts
+
+    async def submit_if_newest(self, submission: Submission) -> SubmitReceipt | None:
+        return await submit_if_newest(self, submission)
 
     async def apply(
         self,

@@ -39,7 +39,13 @@ from ostinato.store.postgres.commit_alone import commit_alone, lone_move
 from ostinato.store.postgres.dialect import PostgresDialect
 from ostinato.store.postgres.faults import data_problem
 from ostinato.store.postgres.statements import statement
-from ostinato.store.postgres.submit import SomeKnownError, submit_new, submit_some
+from ostinato.store.postgres.submit import (
+    SomeKnownError,
+    refused_data,
+    submit_if_newest,
+    submit_new,
+    submit_some,
+)
 from ostinato.store.protocol import Capabilities
 from ostinato.store.rules import key_time_us, require_bounded, require_partition, submission_problem
 from ostinato.store.server import nodes
@@ -318,15 +324,30 @@ class PostgresStore(ServerStore):
         return await self._hot("reading tasks", lambda driver: tasks.get_tasks(driver, refs))
 
     async def submit(self, submissions: Sequence[Submission]) -> list[SubmitReceipt]:
-        if not submissions:
-            return []
+        return await self._submitted(submissions, self._submit) if submissions else []
+
+    async def submit_if_newest(self, submission: Submission) -> SubmitReceipt | None:
+        """One message, which is a transaction of its own."""
+
+        async def insert(submissions: Sequence[Submission]) -> list[SubmitReceipt | None]:
+            return [await self._submit_alone(submissions[0])]
+
+        try:
+            return (await self._submitted([submission], insert))[0]
+        except SomeKnownError:
+            return (await self.submit([submission]))[0]
+
+    async def _submitted(
+        self, submissions: Sequence[Submission], insert: Callable[[Sequence[Submission]], Awaitable[Result]]
+    ) -> Result:
+        """What `insert` returns, around which is what all submissions have in common."""
         for submission in submissions:
             instance = submission.instance
             require_partition(instance.partition, self._partition_count, subject=instance.id)
             if submission_problem(submission) is not None:
                 require_bounded((submission,), self._partition_count)
         try:
-            receipts = await self._submit(submissions)
+            receipts = await insert(submissions)
         except RefusedDataError as error:
             # Looks for the offender only now: the check costs more than the insertion.
             require_bounded(submissions, self._partition_count)
@@ -337,6 +358,13 @@ class PostgresStore(ServerStore):
         self._told()
         return receipts
 
+    async def _submit_alone(self, submission: Submission) -> SubmitReceipt | None:
+        async def insert(connection: AsyncConnection) -> SubmitReceipt | None:
+            with refused_data():
+                return await submit_if_newest(await driver_connection(connection), submission)
+
+        return await self.database.run("submitting", insert, role="people", stands_alone=True)
+
     async def _submit(self, submissions: Sequence[Submission]) -> list[SubmitReceipt]:
         has_keys = any(submission.key for submission in submissions)
         write = submit_new
@@ -346,12 +374,8 @@ class PostgresStore(ServerStore):
         async def insert(connection: AsyncConnection) -> list[SubmitReceipt]:
             driver = await driver_connection(connection)
             now_us = key_time_us(submissions, await self.server_now_us(connection)) if has_keys else 0
-            try:
+            with refused_data():
                 return await write(driver, submissions, now_us=now_us)
-            except Exception as error:
-                if data_problem(error) is None:
-                    raise
-                raise RefusedDataError from error
 
         for _ in range(_SUBMIT_TRIES_MAX):
             try:

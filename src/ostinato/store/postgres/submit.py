@@ -8,6 +8,7 @@ of the same ones wait for each other instead of locking each other out.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import asyncpg
@@ -15,7 +16,9 @@ import asyncpg
 from ostinato.core.model import Instance
 from ostinato.store.batches import Submission, SubmitReceipt
 from ostinato.store.postgres.commit import COPIED_MIN, columns, copy
+from ostinato.store.postgres.faults import data_problem
 from ostinato.store.postgres.statements import statement
+from ostinato.store.server.commit import RefusedDataError
 from ostinato.store.server.database import DriverConnection
 from ostinato.store.server.rows import INSERTED, Value, instance_values
 
@@ -29,6 +32,17 @@ _Fire = tuple[str, int, int]
 
 class SomeKnownError(Exception):
     """Something of the list was there before, or appeared meanwhile."""
+
+
+@contextmanager
+def refused_data() -> Iterator[None]:
+    """Raises ``RefusedDataError`` where the server refuses a row as data."""
+    try:
+        yield
+    except Exception as error:
+        if data_problem(error) is None:
+            raise
+        raise RefusedDataError from error
 
 
 async def submit_new(
@@ -49,6 +63,16 @@ async def submit_new(
     except asyncpg.UniqueViolationError as error:
         raise SomeKnownError from error
     return [SubmitReceipt(instance.id, created=True) for instance in instances]
+
+
+async def submit_if_newest(driver: DriverConnection, submission: Submission) -> SubmitReceipt | None:
+    """Insert it, unless its task is another by now. Raises ``SomeKnownError`` where it was there before."""
+    instance = submission.instance
+    try:
+        row = await driver.fetchrow(statement("insert_newest"), *instance_values(instance))
+    except asyncpg.UniqueViolationError as error:
+        raise SomeKnownError from error
+    return None if row is None else SubmitReceipt(instance.id, created=True)
 
 
 async def submit_some(

@@ -43,6 +43,7 @@ from ostinato.store.batches import (
     WorkerRow,
 )
 from ostinato.store.changes import ChangeSignal
+from ostinato.store.newest import submit_if_newest
 from ostinato.store.paging import fold, require_filter
 from ostinato.store.protocol import Capabilities
 from ostinato.store.rules import require_partition
@@ -300,6 +301,9 @@ class ServerStore(ABC):
         )
 
     # ── anyone ───────────────────────────────────────────────────────────────────────────────────────
+
+    async def submit_if_newest(self, submission: Submission) -> SubmitReceipt | None:
+        return await submit_if_newest(self, submission)
 
     async def apply(
         self,

@@ -42,6 +42,7 @@ from ostinato.store.batches import (
     WorkerRow,
 )
 from ostinato.store.changes import ChangeSignal
+from ostinato.store.newest import submit_if_newest
 from ostinato.store.paging import fold, require_filter
 from ostinato.store.protocol import Capabilities
 from ostinato.store.rules import require_partition
@@ -341,6 +342,9 @@ class SqliteStore:
         )
         self._changes.notify()
         return receipts
+
+    async def submit_if_newest(self, submission: Submission) -> SubmitReceipt | None:
+        return await submit_if_newest(self, submission)
 
     async def apply(
         self,

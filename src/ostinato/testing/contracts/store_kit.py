@@ -19,6 +19,7 @@ from ostinato.store.batches import (
     InstanceFilter,
     NodeRow,
     Proof,
+    SetTaskFlags,
     Submission,
     Success,
     TriggerRow,
@@ -219,6 +220,12 @@ class Owner:
         partition = partition_of(ref.namespace, ref.name, partition_count=self.store.partition_count)
         batch = self.batch()
         batch.deletions = [DeleteTask(ref.namespace, ref.name, partition)]
+        return await self.store.commit(batch)
+
+    async def disable(self, ref: TaskRef) -> CommitReport:
+        partition = partition_of(ref.namespace, ref.name, partition_count=self.store.partition_count)
+        batch = self.batch()
+        batch.flags = [SetTaskFlags(ref.namespace, ref.name, partition, disabled=True)]
         return await self.store.commit(batch)
 
     async def finish(self, *rows: Instance, finished_us: int = T0 + 2 * SECOND) -> list[Instance]:

@@ -13,10 +13,12 @@ from ostinato.store.protocol import Store
 from ostinato.testing.contracts.store_kit import (
     ALL,
     MINUTE,
+    REF,
     T0,
     ContractClock,
     Owner,
     counts,
+    make_definition,
     make_instance,
     make_submission,
 )
@@ -63,6 +65,42 @@ class SubmitContract:
         assert [receipt.created for receipt in receipts] == [number % 2 == 1 for number in range(300)]
         assert not any(receipt.conflict for receipt in receipts)
         assert await counts(store) == {"pending": 300}
+
+    async def test_a_submission_for_a_task_as_it_was_seen_is_none_where_that_has_changed(
+        self, store: Store
+    ) -> None:
+        async def submitted(number: int, *, version: int) -> SubmitReceipt | None:
+            row = make_instance(number, task_version=version, reason="é", expires_us=T0 + MINUTE)
+            return await store.submit_if_newest(Submission(instance=row))
+
+        owner = await Owner.of(store)
+        assert await submitted(1, version=1) is None
+        await store.apply([make_definition()], now_us=T0)
+        assert await submitted(1, version=1) == SubmitReceipt("i000001", created=True)
+        assert await submitted(1, version=1) == SubmitReceipt("i000001", created=False)
+        expected = make_instance(1, task_version=1, reason="é", expires_us=T0 + MINUTE)
+        assert await owner.get("i000001") == expected
+        await store.apply([make_definition(command="false")], now_us=T0)
+        assert await submitted(2, version=1) is None
+        assert await submitted(2, version=2) == SubmitReceipt("i000002", created=True)
+        await owner.disable(REF)
+        assert await submitted(3, version=2) is None
+        await owner.delete(REF)
+        assert await submitted(3, version=2) is None
+        assert await counts(store) == {"pending": 2}
+
+    @pytest.mark.parametrize("fields", [{"reason": "\ud800"}, {"partition": -1}, {"priority": 10}])
+    async def test_a_submission_for_a_task_as_it_was_seen_is_refused_as_any_other(
+        self, store: Store, fields: dict[str, object]
+    ) -> None:
+        await store.apply([make_definition()], now_us=T0)
+        submission = Submission(instance=make_instance(1, **fields))
+        with pytest.raises(UserError) as alone:
+            await store.submit_if_newest(submission)
+        with pytest.raises(UserError) as listed:
+            await store.submit([submission])
+        assert str(alone.value) == str(listed.value)
+        assert await counts(store) == {}
 
     async def test_a_repeat_does_not_touch_a_row_that_has_moved_on(self, store: Store) -> None:
         owner = await Owner.of(store)
