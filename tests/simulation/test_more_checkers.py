@@ -468,14 +468,23 @@ def test_a_fault_of_ours_in_a_loop_is_a_violation_and_one_of_the_world_is_not(
     assert len(story.verdict()) == count
 
 
-@pytest.mark.parametrize(("due_us", "is_progress"), [(START_US, True), (START_US + 2 * MINUTE, False)])
+@pytest.mark.parametrize(
+    ("due_us", "priority", "is_progress"),
+    [
+        (START_US, 5, True),
+        (START_US + 2 * MINUTE, 5, False),
+        (START_US + 2 * MINUTE, 7, True),
+        (START_US, 3, False),
+    ],
+)
 def test_what_goes_before_is_progress_for_what_waits_since_the_healing(
-    due_us: int, *, is_progress: bool
+    due_us: int, *, priority: int, is_progress: bool
 ) -> None:
+    """As the queue has it: a priority more is worth a minute."""
     story = Story(Liveness)
     story.submit("waiting", due_us=START_US + MINUTE)
     story.healed()
-    story.wait(SECOND).submit("other", due_us=due_us)
+    story.wait(SECOND).submit("other", due_us=due_us, priority=priority)
     story.wait(SECOND).assign("other")
     story.tick()
     (liveness,) = story.judge.checkers

@@ -7,6 +7,7 @@ from ostinato.core.model import Instance
 from ostinato.core.schedule.overlap import stands_before
 from ostinato.core.states import TERMINAL_STATES, Hold, State
 from ostinato.simulation.checkers.checker import Checker, Known, Report, Transaction
+from ostinato.simulation.checkers.queue_order import rank_us
 from ostinato.simulation.history import Event, Phase
 
 
@@ -87,7 +88,7 @@ class Liveness(Checker):
         if healed_us is None:
             return False
         return moved.created_us <= healed_us or any(
-            moved.due_us <= waiting.due_us
+            rank_us(moved) <= rank_us(waiting)
             for waiting in self._live.values()
             if waiting.created_us <= healed_us
         )
