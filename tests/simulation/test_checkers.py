@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
+import msgspec
 import pytest
 from support.histories import START_US, Story
 
 from ostinato.core.changes import Proof
+from ostinato.core.definition import PythonSpec
 from ostinato.core.instants import MILLISECOND, MINUTE, SECOND
 from ostinato.core.retry.counters import Counters
 from ostinato.core.retry.policy import RetryPolicy
@@ -186,6 +189,44 @@ def _waits_visibly(story: Story) -> None:
     story.wait(60 * MINUTE)
 
 
+def _waits_behind(story: Story, *, wait_us: int = MINUTE, **fields: Any) -> None:
+    """It is due for an hour, and another that was due earlier was assigned a while ago."""
+    story.submit("before", due_us=START_US - SECOND, **fields)
+    story.submit()
+    story.wait(60 * MINUTE - wait_us).assign("before")
+    story.wait(wait_us).tick()
+
+
+def _waits_behind_what_was_due_earlier(story: Story) -> None:
+    _waits_behind(story)
+
+
+def _waits_behind_what_is_more_urgent(story: Story) -> None:
+    story.submit(priority=4)
+    story.wait(MINUTE - SECOND).submit("before", priority=5)
+    story.wait(60 * MINUTE).assign("before")
+
+
+def _waits_and_nothing_went_before_for_long(story: Story) -> None:
+    _waits_behind(story, wait_us=10 * MINUTE)
+
+
+def _overtaken(story: Story) -> None:
+    _waits_behind(story, priority=4)
+
+
+def _waits_behind_another_pool(story: Story) -> None:
+    task = story.task
+    story.task = msgspec.structs.replace(task, executor=PythonSpec("m:t", is_async=True))
+    _waits_behind(story)
+    story.task = task
+
+
+def _waits_behind_what_other_workers_run(story: Story) -> None:
+    _waits_behind(story)
+    story.task = msgspec.structs.replace(story.task, labels={"zone": "b"})
+
+
 def _changed_unseen(story: Story) -> None:
     story.submit()
     story.rows["i"] = story.instance(state=State.RUNNING, attempt=1)
@@ -359,6 +400,10 @@ _REFUSED: list[tuple[type[Checker], Course]] = [
     (NothingLost, _accepted_and_not_there),
     (NothingLost, _deleted_alive),
     (NothingLost, _waits_in_silence),
+    (NothingLost, _waits_and_nothing_went_before_for_long),
+    (NothingLost, _overtaken),
+    (NothingLost, _waits_behind_another_pool),
+    (NothingLost, _waits_behind_what_other_workers_run),
     (NothingLost, _changed_unseen),
     (BoundedAttempts, _three_retries),
     (BoundedAttempts, _lost_twice_and_retried),
@@ -384,6 +429,8 @@ _PASSING: list[tuple[type[Checker], Course]] = [
     (NothingLost, _refused_and_not_there),
     (NothingLost, _deleted_ended),
     (NothingLost, _waits_visibly),
+    (NothingLost, _waits_behind_what_was_due_earlier),
+    (NothingLost, _waits_behind_what_is_more_urgent),
     (BoundedAttempts, _two_retries),
     (BoundedAttempts, _lost_twice),
     (BoundedAttempts, _refused_often),
