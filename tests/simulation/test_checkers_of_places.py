@@ -128,6 +128,20 @@ def _busy_long_after_the_fault(story: Story) -> None:
     story.wait(7 * SECOND).submit("k")
 
 
+def _busy_after_the_answers_were_lost(story: Story, *, wait_us: int = 16 * SECOND) -> None:
+    """A call that heard nothing holds up its loop until the deadline of 10 s."""
+    story.fault("answers_lost")
+    _busy_while_paused(story)
+    story.fault("answers_lost", ends=True)
+    story.fault("database_silent")
+    story.fault("database_silent", ends=True)
+    story.wait(wait_us).submit("k")
+
+
+def _busy_long_after_the_answers_were_lost(story: Story) -> None:
+    _busy_after_the_answers_were_lost(story, wait_us=17 * SECOND)
+
+
 def _paused_while_resumed(story: Story) -> None:
     story.commit(story.flag(paused=True))
     _held(story, Hold.PAUSED)
@@ -232,6 +246,7 @@ _REFUSED: list[tuple[type[Checker], Course]] = [
     (RightPlaces, _given_by_other_labels),
     (TrueReasons, _busy_while_paused),
     (TrueReasons, _busy_long_after_the_fault),
+    (TrueReasons, _busy_long_after_the_answers_were_lost),
     (TrueReasons, _paused_while_resumed),
     (BeliefEnds, _believes_in_what_was_taken),
     (OneInstancePerFire, _told_of_an_ended_key),
@@ -245,6 +260,7 @@ _PASSING: list[tuple[type[Checker], Course]] = [
     (RightPlaces, _given_by_its_labels),
     (TrueReasons, _busy_for_a_while_while_paused),
     (TrueReasons, _busy_while_paused_and_something_is_broken),
+    (TrueReasons, _busy_after_the_answers_were_lost),
     (TrueReasons, _paused_while_paused),
     (BeliefEnds, _believes_where_locks_tell_earlier),
     (BeliefEnds, _believes_in_its_own),

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from support.simulated import SimulatedCluster, short
+import pytest
+from support.simulated import SimulatedCluster, executions, short
 
 from ostinato.clock import Clock
 from ostinato.core.definition import TaskRef
-from ostinato.core.instants import MILLISECOND, SECOND
+from ostinato.core.instants import HOUR, MILLISECOND, SECOND
 from ostinato.core.model import Instance
 from ostinato.core.retry.policy import RetryPolicy
 from ostinato.core.states import State
 from ostinato.scheduler.shared_time import SharedTime
 from ostinato.simulation.database import DatabaseServer
+from ostinato.simulation.executions import work_for
 from ostinato.simulation.process import Process
 from ostinato.simulation.worker_host import WorkerHost
-from ostinato.store.batches import FoundWork, HeldQuery
+from ostinato.store.batches import CommitBatch, CommitReport, FoundWork, HeldQuery
 from ostinato.store.memory import MemoryStore
 from ostinato.store.protocol import Store
 from ostinato.testing.virtual_clock import VirtualClock, run_virtual
@@ -144,6 +146,50 @@ def test_an_assignment_whose_commit_nobody_heard_of_is_known_as_soon_as_the_data
         await cluster.all_ended(within_us=15 * SECOND)
 
     _DatabaseCluster(1, nodes=1, workers=1).run(story)
+
+
+class _SlowAssignments(MemoryStore):
+    """The answer to the commit of an assignment takes two seconds."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        self._slow = clock
+
+    async def commit(self, batch: CommitBatch) -> CommitReport:
+        report = await super().commit(batch)
+        if batch.assigns:
+            await self._slow.sleep_until_us(self._slow.boot_us() + 2 * SECOND)
+        return report
+
+
+async def _long() -> None:
+    await work_for(HOUR)
+
+
+@pytest.mark.parametrize("is_async", [True, False], ids=["async", "process"])
+def test_what_is_cancelled_before_its_worker_has_been_given_it_ends_as_soon_as_the_worker_has(
+    is_async: bool,
+) -> None:
+    """The signal came before the assignment, and was never given again (seed 6902)."""
+
+    async def story(cluster: SimulatedCluster) -> None:
+        cluster.task("long", _long, is_async=is_async, timeout_us=2 * HOUR)
+        await cluster.open()
+        await cluster.sleep(2 * SECOND)
+        identity = await cluster.submit("long")
+        await cluster.sleep(SECOND)
+        (row,) = await cluster.instances()
+        assert row.state is State.RUNNING
+        assert executions(cluster.events) == []
+        assert await cluster.client.cancel(identity) == "OK"
+        await cluster.all_ended(within_us=5 * SECOND)
+        (row,) = await cluster.instances()
+        assert row.state is State.CANCELLED
+
+    cluster = SimulatedCluster(1, nodes=1, workers=1)
+    cluster.store = _SlowAssignments(cluster.loop.true_clock)
+    cluster.client.restart()
+    cluster.run(story)
 
 
 class _SlowStore(MemoryStore):

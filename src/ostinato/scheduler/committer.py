@@ -80,10 +80,16 @@ class Committer:
         _require_one_move_each(batch)
         partitions = _partitions(batch)
         self._under_way.update(partitions)
+        # Once they are written they can be cancelled, perhaps long before the answer arrives.
+        entering = self._ownership.memory.entering
+        for attempt in effects.started:
+            entering[attempt.attempt_id] = attempt
         try:
             return await self._commit(effects)
         finally:
             self._under_way.subtract(partitions)
+            for attempt in effects.started:
+                del entering[attempt.attempt_id]
 
     async def _commit(self, effects: Effects) -> CommitOutcome:
         batch = effects.batch

@@ -17,6 +17,7 @@ from ostinato.wire.ledgers import CreditLedger
 from ostinato.wire.messages import (
     Assignment,
     Assignments,
+    Cancel,
     Drain,
     Heartbeat,
     HeartbeatAcknowledged,
@@ -142,7 +143,11 @@ class WorkerSession:
         self._mailbox.post(messages)
 
     def assign(self, attempts: Sequence[tuple[RunningAttempt, Assignment]]) -> None:
-        """Send assignments, preceded by the task versions that this stream has not seen."""
+        """Send assignments, after the task versions that this stream has not seen.
+
+        What somebody has cancelled between its commit and now follows as cancelled: the signal that the wish
+        gave was too early for the worker.
+        """
         specs: list[TaskSpec] = []
         for attempt, assignment in attempts:
             self._unacknowledged[attempt.attempt_id] = attempt
@@ -153,6 +158,11 @@ class WorkerSession:
                 specs.append(task_spec(attempt))
         messages: list[NodeMessage] = [Specs(specs)] if specs else []
         messages.append(Assignments(self.heartbeat_sequence, [assignment for _, assignment in attempts]))
+        messages.extend(
+            Cancel(attempt.instance_id, attempt.attempt_id, attempt.cancel_reason)
+            for attempt, _ in attempts
+            if attempt.cancel_requested
+        )
         self.post(messages)
 
     def acknowledge(self, attempt_ids: Sequence[str]) -> None:

@@ -19,6 +19,16 @@ class Memory(msgspec.Struct):
     epochs: dict[int, int] = {}
     #: Running attempts of all of them, by instance.
     running: dict[str, RunningAttempt] = {}
+    #: By attempt id, those whose commit is under way. Until its answer arrives they are not in `running`, but
+    #: the database may show them already, and somebody may cancel them.
+    entering: dict[str, RunningAttempt] = {}
+
+    def enter(self, attempt: RunningAttempt) -> None:
+        """Remember a running attempt. What was known before of a wish to cancel it stays known."""
+        known = self.running.get(attempt.instance_id)
+        if known is not None and known.attempt_id == attempt.attempt_id and known.cancel_requested:
+            attempt.cancel_requested, attempt.cancel_reason = True, known.cancel_reason
+        self.running[attempt.instance_id] = attempt
 
     def lose(self, partitions: Sequence[int]) -> list[int]:
         """Forget partitions and their attempts; returns those that were known."""
@@ -65,14 +75,18 @@ def settle(
     """
     for attempt in effects.started:
         if attempt.instance_id not in dropped and attempt.partition in memory.epochs:
-            memory.running[attempt.instance_id] = attempt
+            memory.enter(attempt)
     for ended in effects.ended:
         current = memory.running.get(ended.instance_id)
         # A row that matched nothing shows that memory was wrong: either way this attempt is not running.
         if current is not None and current.attempt_id == ended.attempt_id and ended.instance_id not in kept:
             del memory.running[ended.instance_id]
     for wish in effects.cancel_signals:
+        if wish.instance_id in dropped:
+            continue
         current = memory.running.get(wish.instance_id)
-        if current is not None and wish.instance_id not in dropped:
+        if current is None or current.attempt_id != wish.attempt_id:
+            current = memory.entering.get(wish.attempt_id)
+        if current is not None:
             current.cancel_requested = True
             current.cancel_reason = wish.reason
