@@ -1,8 +1,8 @@
 """How fast instances are submitted in bulk, beside the database's own bulk insertion of as many rows.
 
 Run ``python bench/submit.py [--database postgres,mariadb,sqlite] [--count 50000] [--runs 5]``. One process
-calls ``submit_many`` with all of them, and nobody works them off; the bare client of ``limit.py`` inserts rows
-of the same width in batches of 500. Printed are medians of runs taken in turn, as a table.
+calls ``submit_many`` with all of them, and nobody works them off; the bare client of ``limit.py`` inserts as
+many rows of the same width in batches of 500. Printed are medians of runs taken in turn, as a table.
 """
 
 from __future__ import annotations

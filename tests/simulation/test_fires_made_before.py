@@ -1,4 +1,4 @@
-"""A trigger that was deleted and made anew while the clock was back comes again to instants that have fired."""
+"""A trigger that was deleted and made anew while the clock was back comes again to what has fired."""
 
 from __future__ import annotations
 
