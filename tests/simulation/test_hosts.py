@@ -152,6 +152,27 @@ def test_a_frozen_guardian_is_killed_by_its_supervisor() -> None:
     assert [ended.how for _, ended in executions(cluster.events) if ended] == ["killed", "returned"]
 
 
+def test_a_frozen_guardian_whose_supervisor_was_killed_is_the_one_that_is_thawed() -> None:
+    cluster = cluster_of(workers=1)
+
+    async def story(made: SimulatedCluster) -> None:
+        await made.open()
+        _, host = await running_at(made)
+        first = host.guardian
+        assert first is not None
+        host.freeze_guardian()
+        host.kill()
+        host.start()
+        await made.until(lambda: host.guardian is not first)
+        assert first.process.is_alive
+        host.thaw_guardian()
+        await made.until(lambda: not first.process.is_alive, within_us=30 * SECOND)
+        await made.all_ended()
+
+    cluster.run(story)
+    assert_single_execution(cluster.events)
+
+
 def test_a_lost_machine_s_instance_runs_elsewhere_once_its_lease_is_over() -> None:
     cluster = cluster_of()
 

@@ -75,6 +75,8 @@ class WorkerHost:
         self.supervisor: Supervisor | None = None
         #: The guardian that was started last.
         self.guardian: GuardianLink | None = None
+        #: Guardians that were frozen: of a supervisor that was killed meanwhile it is no longer the last.
+        self._frozen_guardians: list[GuardianLink] = []
         #: Why supervisors have ended by themselves that were not asked to.
         self.failures: deque[OstinatoError] = deque(maxlen=FAILURES_KEPT)
 
@@ -190,12 +192,15 @@ class WorkerHost:
     def freeze_guardian(self) -> None:
         """SIGSTOP to the guardian."""
         if self.guardian is not None:
+            self._frozen_guardians.append(self.guardian)
             self.guardian.process.pause()
 
     def thaw_guardian(self) -> None:
-        """SIGCONT to the guardian."""
-        if self.guardian is not None and not self.machine.is_suspended:
-            self.guardian.process.resume()
+        """SIGCONT to each guardian that was frozen."""
+        if self.machine.is_suspended:
+            return
+        while self._frozen_guardians:
+            self._frozen_guardians.pop().process.resume()
 
     def crash_machine(self, *, keeps_disk: bool = True) -> None:
         """The machine loses power, and perhaps its disk; nobody is told. `start` brings it back."""
