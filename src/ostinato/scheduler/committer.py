@@ -122,6 +122,7 @@ class Committer:
             lost_partitions=lost,
             unmatched=report.unmatched,
             rejected=report.rejected,
+            payloads=report.payloads,
             dropped=dropped,
             still_running=still_running,
         )
@@ -215,6 +216,7 @@ class Committer:
             lost_partitions=report.lost_partitions,
             unmatched=report.unmatched - written,
             rejected=report.rejected,
+            payloads=report.payloads | {name: rows[name].payload for name in written},
         )
 
 
