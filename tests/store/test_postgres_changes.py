@@ -15,8 +15,9 @@ from support.servers import TestDatabase, fresh_database
 
 from ostinato.clock import SystemClock
 from ostinato.core.instants import MILLISECOND, SECOND
-from ostinato.store.batches import NodeRow
+from ostinato.store.batches import NodeRow, Submission
 from ostinato.store.changes import ChangeSignal
+from ostinato.store.hints import Hints, named
 from ostinato.store.postgres.changes import CHECK_US, Listener
 from ostinato.store.postgres.dialect import PostgresDialect
 from ostinato.store.postgres.store import PostgresStore
@@ -90,6 +91,16 @@ async def test_own_changes_come_back_as_no_hint(stores: tuple[PostgresStore, Pos
     await asyncio.wait_for(again, 5)
 
 
+async def test_a_hint_names_what_was_submitted_alone(stores: tuple[PostgresStore, PostgresStore]) -> None:
+    node, client = stores
+    instance = make_submission(1, task="ü'\\", payload=b'{"secret":1}', due_us=T0, created_us=T0).instance
+    waiting = _waits(node)
+    await client.submit([Submission(instance=instance)])
+    await asyncio.wait_for(waiting, 5)
+    assert node.take_hinted() == [named(instance)]
+    assert node.take_hinted() == []
+
+
 async def test_a_thousand_submissions_are_a_few_hints(
     stores: tuple[PostgresStore, PostgresStore], server: TestDatabase
 ) -> None:
@@ -130,7 +141,13 @@ async def test_c113_a_connection_that_has_died_without_a_word_is_replaced(server
         dialect = PostgresDialect(msgspec.structs.replace(url, host=host, port=int(port)))
         changes = ChangeSignal(clock)
         listener = Listener(
-            dialect, changes, name="node", clock=clock, rng=Random(1), check_us=200 * MILLISECOND
+            dialect,
+            changes,
+            name="node",
+            clock=clock,
+            rng=Random(1),
+            hints=Hints(),
+            check_us=200 * MILLISECOND,
         )
         listener.start()
         try:

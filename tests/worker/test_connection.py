@@ -20,6 +20,7 @@ from ostinato.wire.messages import (
     RunningReport,
     Welcome,
 )
+from ostinato.worker.waiting import GATHERING_US_MIN
 from tests.worker.scripted_node import (
     HEARTBEAT_US,
     WORKER_LEASE_US,
@@ -29,6 +30,36 @@ from tests.worker.scripted_node import (
     specs,
 )
 from tests.worker.worker_stories import FUNCTIONS, on_virtual_time
+
+
+def test_what_comes_alone_is_told_at_once_and_what_comes_with_others_gathers() -> None:
+    ended = asyncio.Event()
+
+    async def waits() -> None:
+        await ended.wait()
+
+    async def story(made: Cluster) -> None:
+        async def told_us(*attempt_ids: str) -> int:
+            ended.clear()
+            await made.node.assign(*(assignment("waits", each) for each in attempt_ids))
+            await made.node.until(lambda: _accepted(made, *attempt_ids))
+            ended.set()
+            began_us = made.clock.boot_us()
+            await made.node.outcome_of(attempt_ids[0])
+            return made.clock.boot_us() - began_us
+
+        await made.node.send(specs(spec("waits")))
+        await made.pass_time(SECOND)
+        assert await told_us("w1") == 0
+        await made.pass_time(SECOND)
+        assert await told_us("w2", "w3") == GATHERING_US_MIN
+
+    on_virtual_time(story, {"waits": waits})
+
+
+def _accepted(made: Cluster, *attempt_ids: str) -> bool:
+    told = {each for message in made.node.all(Accepted) for each in message.attempt_ids}
+    return told.issuperset(attempt_ids)
 
 
 def test_c113_a_stream_on_which_no_heartbeat_is_acknowledged_is_dropped_after_half_a_lease() -> None:

@@ -41,6 +41,9 @@ class Assign(msgspec.Struct):
     worker_id: str
     worker_name: str
     assigned_us: int
+    #: The instance is known by a hint alone: the report of the commit is to say its payload. Only in a batch
+    #: that has nothing but assignments.
+    wants_payload: bool = False
 
 
 class Success(msgspec.Struct):
@@ -255,3 +258,5 @@ class CommitReport(msgspec.Struct):
     unmatched: frozenset[str] = frozenset()
     #: Instances whose row the database refused as data, with its safe message.
     rejected: dict[str, str] = {}
+    #: Of the assigned instances whose `Assign` wants it.
+    payloads: dict[str, bytes] = {}

@@ -128,6 +128,7 @@ class Committer:
             lost_partitions=lost,
             unmatched=report.unmatched,
             rejected=report.rejected,
+            payloads=report.payloads,
             dropped=dropped,
             still_running=still_running,
         )
@@ -221,6 +222,7 @@ class Committer:
             lost_partitions=report.lost_partitions,
             unmatched=report.unmatched - written,
             rejected=report.rejected,
+            payloads=report.payloads | {name: rows[name].payload for name in written},
         )
 
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Sequence
 
+from ostinato.core.changes import CommitBatch
 from ostinato.core.definition import TaskDefinition, TaskRef
-from ostinato.core.instants import SECOND
+from ostinato.core.instants import MILLISECOND, SECOND
 from ostinato.core.model import Instance
 from ostinato.core.partition.assign import Placement, assign, hold
 from ostinato.core.partition.effects import Effects
@@ -39,6 +40,9 @@ LOOKAHEAD_GROWTH = 4
 HELD_COUNT_MIN = 16
 #: Two looks at what waits for a slot, while none is free, are at least so far apart.
 LOOK_AHEAD_US = SECOND
+#: The look for all else comes so long after instances that a hint has named, if nothing asks for it before:
+#: it would stand in the way of their start.
+LOOK_AFTER_HINTED_US = 5 * MILLISECOND
 #: A priority level is worth this much age.
 AGEING_US = 60 * SECOND
 
@@ -67,6 +71,10 @@ class DispatchLoop(Loop):
         self._waiting = WaitingWork()
         self._look_ahead_us = 0
         self._lookahead_count = LOOKAHEAD_COUNT
+        #: The last look has found nothing that it has not placed.
+        self._is_drained = False
+        #: When the next look is due, since something that a hint has named went ahead of it.
+        self._look_by_us: int | None = None
 
     def return_credits(self, session: WorkerSession) -> None:
         """Give back what the worker wants and no placement counts on; later if one is under way."""
@@ -100,6 +108,7 @@ class DispatchLoop(Loop):
                     session.tell_returned()
 
     async def _run_round(self) -> int | None:
+        hinted = self._take_hinted()
         partitions, note_count = self._ownership.owned(), self._held.note_count
         connected = self._sessions.in_rotation()
         sessions = [session for session in connected if not self.is_stale(session)]
@@ -120,12 +129,16 @@ class DispatchLoop(Loop):
         if sessions and count <= 0 and self._behind.puts_off() and not self._held.freed_tasks():
             return self._behind.next_boot_us
         now_us = self._time.now_us()
-        found, queries = await self._find(partitions, routing, count, now_us=now_us)
+        found, queries = FoundWork(hinted, more=False, next_due_us=None), list[HeldQuery]()
+        if not hinted:
+            found, queries = await self._find(partitions, routing, count, now_us=now_us)
         await self._definitions.load(found.instances)
         effects = Effects()
         placed = await self._place(found, routing, into=effects)
         await self._note_waiting(routing, more=[*placed.unplaced] if found.more else [])
         self._turn = routing.turn
+        if hinted:
+            return await self._send_hinted(effects, placed, sessions)
         outcome = await self._committer.commit(effects)
         self._note_holds(effects, found, dropped=outcome.dropped)
         more_held = self._held.drained(
@@ -144,7 +157,42 @@ class DispatchLoop(Loop):
         elif sessions:
             goes_on = await self._behind.seek(partitions, routing, now_us=self._time.now_us())
         self._lookahead_count = self._next_lookahead(found, placed)
+        # What is named next by a hint has nothing before it.
+        self._is_drained, self._look_by_us = not (found.more or more_held or placed.unplaced), None
         return self._clock.boot_us() if goes_on else self._next_look_us(found)
+
+    def _take_hinted(self) -> list[Instance]:
+        """New instances that hints have named, where nothing that waits stands before them."""
+        hinted, is_drained = self._store.take_hinted(), self._is_drained
+        # Until a round says so again: it may end before it has looked.
+        self._is_drained = False
+        is_late = self._look_by_us is not None and self._clock.boot_us() >= self._look_by_us
+        if is_late or not is_drained or self._held.waiting() or self._held.freed_tasks():
+            return []
+        memory, now_us = self._ownership.memory, self._time.now_us()
+        return [
+            row
+            for row in hinted
+            if row.partition in memory.epochs and row.due_us <= now_us and row.id not in memory.running
+        ]
+
+    async def _send_hinted(
+        self, effects: Effects, placed: Placed, sessions: Collection[WorkerSession]
+    ) -> int | None:
+        """Commit and send what was made of hinted rows, if that is assignments alone; then look for all."""
+        if not placed.unplaced and effects.batch == CommitBatch(assigns=effects.batch.assigns):
+            for row in effects.batch.assigns:
+                row.wants_payload = True
+            outcome = await self._committer.commit(effects)
+            for placement in placed.placements:
+                placement.instance.payload = outcome.payloads.get(placement.instance.id, b"")
+            unknown = {row.instance.id for row in placed.placements} - outcome.payloads.keys()
+            self._send(effects, placed.placements, sessions, dropped=outcome.dropped | unknown)
+            self._is_drained = True
+            if self._look_by_us is None:
+                self._look_by_us = self._clock.boot_us() + LOOK_AFTER_HINTED_US
+            return self._look_by_us
+        return self._clock.boot_us()
 
     def _next_look_us(self, found: FoundWork) -> int | None:
         """When to look again if nothing happens before."""

@@ -11,11 +11,12 @@ cannot have changed meanwhile. What is evaluated earlier (proofs) is kept.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import copy_context
 from random import Random
 
 from ostinato.clock import Clock
+from ostinato.core.model import Instance
 from ostinato.errors import OstinatoError
 from ostinato.simulation.database_clock import DatabaseClock
 from ostinato.simulation.database_faults import DatabaseFaults
@@ -97,7 +98,7 @@ class DatabaseServer(DatabaseFaults):
         for wire in self._wires.values():
             wire.tell_of_breaks()
 
-    def announce(self, teller: SimulatedStore) -> None:
+    def announce(self, teller: SimulatedStore, hinted: Sequence[Instance]) -> None:
         """Tell every other process that listens that there is something to find; each hint may be lost."""
         if not self.is_accepting or self.is_stalled or teller.wire.is_cut:
             return
@@ -107,7 +108,7 @@ class DatabaseServer(DatabaseFaults):
             if self.lost_hint_share and self.rng.random() < self.lost_hint_share:
                 continue
             late_us = self.rng.randrange(*self.hint_delay_us)
-            self.later(teller.wire.way_us() + store.wire.way_us() + late_us, store.hear)
+            self.later(teller.wire.way_us() + store.wire.way_us() + late_us, store.hear, hinted)
 
     def later(self, delay_us: int, callback: Callable[..., object], *args: object) -> Timer:
         """Call after `delay_us`, whatever the processes do."""

@@ -13,6 +13,7 @@ import msgspec
 
 from ostinato.clock import Clock
 from ostinato.core.definition import Origin, TaskDefinition, TaskRef
+from ostinato.core.model import Instance
 from ostinato.simulation import database_ownership as ownership
 from ostinato.simulation import database_writes as writes
 from ostinato.simulation.database_calls import Calls, run_at_once
@@ -29,6 +30,7 @@ from ostinato.store.batches import (
     SubmitReceipt,
 )
 from ostinato.store.changes import ChangeSignal
+from ostinato.store.hints import Hints, is_plain, named
 from ostinato.store.memory import MemoryStore
 from ostinato.store.newest import submit_if_newest
 from ostinato.store.protocol import Capabilities
@@ -81,6 +83,7 @@ class SimulatedStore:
         self.wire = wire
         self.calls = Calls(server, wire, process=process, clock=clock)
         self._changes = ChangeSignal(clock)
+        self._hints = Hints()
         #: Hears of what others have committed; begins when somebody first waits for it.
         self.is_listening = False
 
@@ -118,13 +121,18 @@ class SimulatedStore:
         self.is_listening = True
         await self._changes.wait(until_boot_us)
 
-    def hear(self) -> None:
-        """A hint has come."""
+    def hear(self, hinted: Sequence[Instance] = ()) -> None:
+        """A hint has come, which names these."""
+        self._hints.add(hinted)
         self._changes.notify()
 
-    def _told(self) -> None:
-        self._changes.notify()
-        self.server.announce(self)
+    def take_hinted(self) -> list[Instance]:
+        return self._hints.take()
+
+    def _told(self, submissions: Sequence[Submission] = ()) -> None:
+        hinted = [named(each.instance) for each in submissions[:1] if is_plain(each.instance)]
+        self.hear(hinted)
+        self.server.announce(self, hinted)
 
     # ── ownership ────────────────────────────────────────────────────────────────────────────────────
 
@@ -172,7 +180,7 @@ class SimulatedStore:
     async def submit(self, submissions: Sequence[Submission]) -> list[SubmitReceipt]:
         receipts = await writes.submit(self.calls, [self._short_lived(each) for each in submissions])
         if receipts:
-            self._told()
+            self._told(submissions)
         return receipts
 
     async def submit_if_newest(self, submission: Submission) -> SubmitReceipt | None:

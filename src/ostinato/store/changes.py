@@ -27,8 +27,7 @@ class ChangeSignal:
         """Somebody has committed something that an owner may have to act on."""
         self._count += 1
         for waiter in self._waiters:
-            if not waiter.done():
-                waiter.set_result(None)
+            _set_once(waiter)
         self._waiters.clear()
 
     async def wait(self, until_boot_us: int) -> bool:
@@ -47,9 +46,14 @@ class ChangeSignal:
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.add(waiter)
         alarm = asyncio.ensure_future(self._clock.sleep_until_us(until_boot_us))
+        alarm.add_done_callback(lambda _: _set_once(waiter))
         try:
-            await asyncio.wait((waiter, alarm), return_when=asyncio.FIRST_COMPLETED)
+            await waiter
         finally:
             self._waiters.discard(waiter)
-            waiter.cancel()
             alarm.cancel()
+
+
+def _set_once(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)

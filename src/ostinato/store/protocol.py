@@ -97,6 +97,13 @@ class Store(Protocol):
         """Return when someone else may have committed work, or at `until_boot_us`; may return early."""
         ...
 
+    def take_hinted(self) -> list[Instance]:
+        """New instances that hints have named since the last call, without payload; see ``store.hints``.
+
+        Any may be missing, and may have moved since.
+        """
+        ...
+
     # ── ownership ────────────────────────────────────────────────────────────────────────────────────
 
     async def register_node(self, node: NodeRow) -> None:

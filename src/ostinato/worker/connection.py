@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from ostinato.core.instants import MILLISECOND, MINUTE, SECOND
 from ostinato.errors import CODES, EXIT_BAD_INPUT, UnavailableError, UserError
 from ostinato.wire.messages import (
     PROTOCOL_VERSION,
+    Accepted,
     Assignments,
     Cancel,
     Drain,
@@ -29,6 +31,7 @@ from ostinato.wire.messages import (
     Report,
     Specs,
     Welcome,
+    WorkerMessage,
 )
 from ostinato.wire.protocol import WorkerStream
 from ostinato.worker.mail import Mail
@@ -341,5 +344,10 @@ class Connection:
                 await send_what_fits(stream, messages)
                 # A message of gRPC costs both sides as much as what some attempts have to say.
                 count = sum(len(message.items) for message in messages if isinstance(message, Outcomes))
-                if self._parts.config.gathers:
+                if self._parts.config.gathers and not _is_alone(messages):
                     await self._clock.sleep_until_us(self._clock.boot_us() + gathering_us(count))
+
+
+def _is_alone(messages: Sequence[WorkerMessage]) -> bool:
+    """Whether an attempt was accepted that came alone: what it has to say next need not wait for others."""
+    return all(isinstance(each, Accepted) and len(each.attempt_ids) == 1 for each in messages)

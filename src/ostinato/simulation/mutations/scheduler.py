@@ -311,6 +311,7 @@ SCHEDULER: tuple[Mutation, ...] = (
         name="time_of_the_node",
         meaning="judges due times by the node's own wall clock",
         patches=((SharedTime, "now_us", _wall_time),),
+        first_seed=6,
         seed_count=10,
         found_by=("I4",),
     ),

@@ -54,7 +54,16 @@ class _Transaction:
         for deletion in self.batch.deletions:
             if self._writable(deletion.partition, f"{deletion.namespace}/{deletion.task}"):
                 self._delete(deletion)
-        return CommitReport(frozenset(self.lost), frozenset(self.unmatched), self.rejected)
+        return CommitReport(frozenset(self.lost), frozenset(self.unmatched), self.rejected, self._payloads())
+
+    def _payloads(self) -> dict[str, bytes]:
+        return {
+            move.instance_id: self.tables.instances[move.instance_id].payload
+            for move in self.batch.assigns
+            if move.wants_payload
+            and self._writable(move.partition, move.instance_id)
+            and move.instance_id not in self.unmatched
+        }
 
     def _writable(self, partition: int, *names: str) -> bool:
         if partition not in self.proven:

@@ -16,6 +16,7 @@ import asyncpg
 from ostinato.clock import Clock
 from ostinato.core.instants import MILLISECOND, SECOND
 from ostinato.store.changes import ChangeSignal
+from ostinato.store.hints import Hints, decode_hint
 from ostinato.store.postgres.dialect import PostgresDialect
 from ostinato.store.postgres.faults import fault_of
 from ostinato.store.server.channel import CHANGE_CHANNEL
@@ -40,11 +41,13 @@ class Listener:
         name: str,
         clock: Clock,
         rng: Random,
+        hints: Hints,
         check_us: int = CHECK_US,
     ) -> None:
         """`name` is that under which this process announces: it knows of its own commits already."""
         self._dialect = dialect
         self._changes = changes
+        self._hints = hints
         self._name = name
         self._clock = clock
         self._rng = rng
@@ -113,7 +116,10 @@ class Listener:
         return True
 
     def _hear(self, _connection: object, _process: int, _channel: str, payload: object) -> None:
-        if payload == _ECHO + self._name:
+        name, _, hint = str(payload).partition(" ")
+        if name == _ECHO + self._name:
             self._heard.set()
-        elif payload != self._name and not str(payload).startswith(_ECHO):
+        elif name != self._name and not name.startswith(_ECHO):
+            if hint:
+                self._hints.add(decode_hint(hint))
             self._changes.notify()

@@ -45,8 +45,11 @@ async def commit_alone(driver: DriverConnection, batch: CommitBatch, *, move: Mo
     written = [proof for partition, proof in claims.items() if partition in touched]
     others = [proof for partition, proof in claims.items() if partition not in touched]
     try:
-        partitions, ids = await driver.fetchrow(
-            _text(move.statement), *_proof_columns(written), *_proof_columns(others), *columns(move.rows)
+        partitions, ids, payloads = await driver.fetchrow(
+            _text(move.statement, with_payloads=any(row.wants_payload for row in batch.assigns)),
+            *_proof_columns(written),
+            *_proof_columns(others),
+            *columns(move.rows),
         )
     except Exception as error:
         if data_problem(error) is None:
@@ -54,7 +57,8 @@ async def commit_alone(driver: DriverConnection, batch: CommitBatch, *, move: Mo
         raise RefusedDataError from error
     proven, moved = frozenset(partitions), frozenset(ids)
     unmatched = [row[0] for row in move.rows if row[1] in proven and row[0] not in moved]
-    return CommitReport((touched | claims.keys()) - proven, frozenset(map(str, unmatched)))
+    lost = (touched | claims.keys()) - proven
+    return CommitReport(lost, frozenset(map(str, unmatched)), payloads=dict(zip(ids, payloads, strict=False)))
 
 
 def _proof_columns(proofs: Sequence[Proof]) -> list[list[int] | list[str]]:
@@ -66,8 +70,9 @@ def _proof_columns(proofs: Sequence[Proof]) -> list[list[int] | list[str]]:
 
 
 @cache
-def _text(name: str) -> str:
+def _text(name: str, *, with_payloads: bool) -> str:
     """The statement for the move whose own is ``sql/<name>.sql``."""
-    text = statement(name).replace(_RETURNING, f"  {_IS_PROVEN}\n{_RETURNING}")
+    payload = "instance.payload" if with_payloads else "NULL::bytea AS payload"
+    text = statement(name).replace(_RETURNING, f"  {_IS_PROVEN}\n{_RETURNING}, {payload}")
     shifted = _PARAMETER.sub(lambda found: f"${int(found[1]) + _PROOF_COUNT}", text)
     return statement("proven_move").format(move=shifted)

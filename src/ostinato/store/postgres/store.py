@@ -31,6 +31,7 @@ from ostinato.store.batches import (
     SubmitReceipt,
     WaitingTasks,
 )
+from ostinato.store.hints import Hints, encode_hint, is_plain, named
 from ostinato.store.postgres import ownership, tasks, work
 from ostinato.store.postgres.blockers import ending_blockers
 from ostinato.store.postgres.changes import Listener
@@ -60,6 +61,8 @@ from ostinato.store.server.url import ServerUrl
 _ROW_US = 100
 #: Tries of a list of submissions while others insert the same ones.
 _SUBMIT_TRIES_MAX = 8
+#: What a hint may take: the server refuses 8,000 bytes, and the name of who has committed stands before it.
+_HINT_BYTES_MAX = 7_900
 #: Connections that opening may lose.
 _LOOKS_MAX = 6
 
@@ -85,9 +88,14 @@ class PostgresStore(ServerStore):
         super().__init__(url, self._dialect, clock=clock, deadline_us=deadline_us, rng=rng)
         self._name = f"{rng.getrandbits(64):016x}"
         self._queue_shape = work.QueueShape()
-        self.listener = Listener(self._dialect, self._changes, name=self._name, clock=clock, rng=rng)
+        self._hints = Hints()
+        self.listener = Listener(
+            self._dialect, self._changes, name=self._name, clock=clock, rng=rng, hints=self._hints
+        )
         self._announcing: asyncio.Task[None] | None = None
         self._has_news = False
+        #: New instances that the next announcement names.
+        self._to_name = Hints()
         self._knows_cluster = True
 
     @property
@@ -137,6 +145,9 @@ class PostgresStore(ServerStore):
             self.listener.start()
         await self._changes.wait(until_boot_us)
 
+    def take_hinted(self) -> list[Instance]:
+        return self._hints.take()
+
     def announce(self) -> None:
         """Not within the transaction that changes something, where it would make all of them queue."""
         self._has_news = True
@@ -147,12 +158,11 @@ class PostgresStore(ServerStore):
         async def notify(connection: AsyncConnection) -> None:
             # One message, which is a transaction of its own, and waits for no disk.
             driver = await driver_connection(connection)
-            await driver.execute(
-                f"SET LOCAL synchronous_commit = off; SELECT pg_notify('{CHANGE_CHANNEL}', '{self._name}')"
-            )
+            await driver.fetchrow(statement("announce"), CHANGE_CHANNEL, f"{self._name} {hint}".rstrip())
 
         while self._has_news:
             self._has_news = False
+            hint = encode_hint(self._to_name.take(), bytes_max=_HINT_BYTES_MAX)
             try:
                 await self.database.run(
                     "announcing", notify, reads_only=True, stands_alone=True, role="people"
@@ -355,6 +365,10 @@ class PostgresStore(ServerStore):
             raise UserError("INVALID_VALUE", f"instances cannot be stored: {problem}") from error
         finally:
             self.floors.submitted(submissions)
+        if len(submissions) == 1 and is_plain(submissions[0].instance):
+            hinted = [named(submissions[0].instance)]
+            self._hints.add(hinted)
+            self._to_name.add(hinted)
         self._told()
         return receipts
 

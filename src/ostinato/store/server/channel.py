@@ -2,5 +2,6 @@
 
 from __future__ import annotations
 
-#: Channel of ``NOTIFY``; the payload is empty, since the hint says only "look".
+#: Channel of ``NOTIFY``; the payload is the name of who has committed, and after a space what ``store.hints``
+#: makes of a few new instances, if anything.
 CHANGE_CHANNEL = "ostinato_change"

@@ -107,6 +107,10 @@ class ServerStore(ABC):
     @abstractmethod
     async def wait_for_change(self, until_boot_us: int) -> None: ...
 
+    def take_hinted(self) -> list[Instance]:
+        """Hints name nothing here."""
+        return []
+
     def announce(self) -> None:
         """Tell other processes soon that there is something to find; nothing where the server has no way."""
         return

@@ -128,6 +128,10 @@ class SqliteStore:
         """The machine's wall clock: all who share the file are on one machine."""
         return self._clock.wall_us()
 
+    def take_hinted(self) -> list[Instance]:
+        """Hints name nothing here."""
+        return []
+
     async def wait_for_change(self, until_boot_us: int) -> None:
         """Commits of this object are known at once; those of others show in ``PRAGMA data_version``.
 

@@ -6,9 +6,10 @@ import asyncio
 
 import pytest
 
-from ostinato.core.states import State
+from ostinato.core.states import Hold, State
 from ostinato.errors import UserError
 from ostinato.store.batches import Submission, SubmitReceipt
+from ostinato.store.hints import named
 from ostinato.store.protocol import Store
 from ostinato.testing.contracts.store_kit import (
     ALL,
@@ -18,6 +19,7 @@ from ostinato.testing.contracts.store_kit import (
     ContractClock,
     Owner,
     counts,
+    make_assign,
     make_definition,
     make_instance,
     make_submission,
@@ -140,6 +142,30 @@ class SubmitContract:
         assert (caught.value.code, caught.value.subject) == ("INVALID_VALUE", "i000200")
         assert await counts(store) == {}
         assert (await store.submit([make_submission(300, key="k")]))[0].created
+
+    async def test_what_a_hint_names_is_assigned_without_a_look(self, store: Store) -> None:
+        """Where hints name nothing there is nothing to assign so."""
+        owner = await Owner.of(store)
+        rows = [
+            make_instance(1, created_us=T0, due_us=T0, payload=b'{"a":1}', expires_us=T0 + MINUTE),
+            make_instance(2, created_us=T0, due_us=T0 + 1),
+            make_instance(3, created_us=T0, due_us=T0, hold=Hold.PAUSED),
+            make_instance(4, created_us=T0, due_us=T0),
+        ]
+        for row in rows:
+            await store.submit([Submission(instance=row)])
+        hinted = store.take_hinted()
+        assert hinted in ([], [named(rows[0]), named(rows[3])])
+        assert store.take_hinted() == []
+        batch = owner.batch()
+        batch.assigns = [make_assign(row, wants_payload=True) for row in hinted]
+        assert (await store.commit(batch)).payloads == {row.id: rows[0].payload for row in hinted[:1]} | {
+            row.id: rows[3].payload for row in hinted[1:]
+        }
+        # Nobody is told the payload of what somebody else has moved.
+        report = await store.commit(batch)
+        assert report.unmatched == {row.id for row in hinted}
+        assert report.payloads == {}
 
     # ── keys ─────────────────────────────────────────────────────────────────────────────────────────
 

@@ -1,6 +1,6 @@
 -- One kind of move with its proof, in one statement that is the whole transaction, for (partitions that are written,
 -- their owners, their epochs, the same of other partitions, then what the move takes). Returns the partitions whose
--- proof holds, and the instances moved.
+-- proof holds, the instances moved, and their payloads where they are asked for.
 -- Index: primary keys. Partitions are locked in their order, all of them before the first instance, and a wait for a
 -- taker is over before owner and epoch are looked at (I5).
 WITH locked AS MATERIALIZED (
@@ -20,4 +20,5 @@ SELECT
     JOIN partition_owner AS other
       ON other.partition = claim.partition AND other.owner = claim.owner AND other.epoch = claim.epoch
   ) AS proven,
-  ARRAY(SELECT id::text FROM moved) AS moved
+  ARRAY(SELECT id::text FROM moved) AS moved,
+  ARRAY(SELECT payload FROM moved WHERE payload IS NOT NULL) AS payloads
