@@ -114,6 +114,41 @@ def test_busy_is_told_from_impossible() -> None:
     assert answer.reason == "the worker that can run it is busy"
 
 
+class CountingTasks(frozenset[TaskRef]):
+    """Counts how often it is asked for a task."""
+
+    asked_count = 0
+
+    def __contains__(self, ref: object) -> bool:
+        CountingTasks.asked_count += 1
+        return super().__contains__(ref)
+
+
+def test_of_workers_that_know_the_same_tasks_one_is_asked_whether_it_knows_a_task() -> None:
+    names = [f"t{number}" for number in range(5)]
+    tasks = CountingTasks(TaskRef("default", name) for name in names)
+    alike = [worker(f"w{number}") for number in range(30)]
+    for each in alike:
+        each.tasks = tasks
+    round_ = RoutingRound([*alike, worker("other")], strategy="least_loaded")
+    given = [chosen(round_.place(task(name))) for name in names for _ in range(4)]
+    assert sorted(given) == sorted(f"w{number}" for number in range(20))
+    assert CountingTasks.asked_count == len(names)
+
+
+def test_tasks_of_the_same_workers_and_pool_share_them_whatever_their_labels_leave() -> None:
+    workers = [worker("a", labels={"site": "a"}), worker("b", labels={"site": "b"})]
+    round_ = RoutingRound(workers, strategy="least_loaded")
+    shells = [TaskDefinition("default", name, ShellSpec("x")) for name in ("one", "two")]
+    labelled = TaskDefinition("default", "three", ShellSpec("x"), labels={"site": "b"})
+    assert round_.route(shells[0]) is round_.route(shells[1])
+    assert round_.route(labelled) is not round_.route(shells[0])
+    assert [chosen(round_.place(labelled)) for _ in range(2)] == ["b", "b"]
+    # What one task has taken is not free for another.
+    assert [chosen(round_.place(shells[0])) for _ in range(2)] == ["a", "a"]
+    assert isinstance(round_.place(shells[1]), Unplaced)
+
+
 @pytest.mark.parametrize("strategy", ["least_loaded", "round_robin"])
 @pytest.mark.parametrize("seed", range(20))
 def test_each_choice_is_the_best_of_all_free_workers_at_that_moment(strategy: Strategy, seed: int) -> None:

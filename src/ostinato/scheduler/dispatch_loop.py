@@ -201,9 +201,8 @@ class DispatchLoop(Loop):
             if task is not None and not task.paused and not routing.free_slots(task.definition):
                 self._waiting.add(task.definition, count=LOOKAHEAD_COUNT)
         for session in self._sessions.in_rotation():
-            demand = self.demand_for(session)
-            if demand:
-                session.tell_demand(demand)
+            if self._waiting and not session.knows_demand:
+                session.tell_demand(self.demand_for(session))
 
     async def _correct_reasons(self, partitions: list[int], routing: RoutingRound) -> bool:
         """Held rows whose cause has changed say what holds them now; True if there may be more."""
