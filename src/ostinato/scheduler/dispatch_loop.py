@@ -39,6 +39,8 @@ LOOKAHEAD_GROWTH = 4
 HELD_COUNT_MIN = 16
 #: Two looks at what waits for a slot, while none is free, are at least so far apart.
 LOOK_AHEAD_US = SECOND
+#: What a look has found is spread over at least so many workers, if there are as many with room.
+RUNS_MIN = 16
 #: A priority level is worth this much age.
 AGEING_US = 60 * SECOND
 
@@ -122,6 +124,7 @@ class DispatchLoop(Loop):
         now_us = self._time.now_us()
         found, queries = await self._find(partitions, routing, count, now_us=now_us)
         await self._definitions.load(found.instances)
+        routing.run_count_max = max(1, len(found.instances) // RUNS_MIN)
         effects = Effects()
         placed = await self._place(found, routing, into=effects)
         await self._note_waiting(routing, more=[*placed.unplaced] if found.more else [])
