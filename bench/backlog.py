@@ -7,11 +7,12 @@ Measured is the CPU time of the scheduler's process, user and system, for each i
 * ``waiting``: 1,000 → 5,000,000 waiting instances (``--waiting``), half of them due behind those that are
   measured, half due from tomorrow on
 * ``finished``: 0 → 10,000,000 finished ones of the last days (``--finished``)
-* ``workers``: one worker → 200 (``--workers``) with as many slots in all (``--slots``)
+* ``workers``: one worker → 200 (``--workers``), each with as many slots (``--slots``); measured once each has
+  found out how short its attempts are (``--warm-workers``)
 * ``partitions``: 16 → 256 (``--partitions``), work in all of them
 
-The workers are streams over gRPC that run nothing and answer at once. Everything beside is made by the
-database itself before the scheduler starts. Runs of the small and the large side alternate; printed are
+The workers are supervisors with a stream each that run nothing and answer at once. What is beside is made by
+the database itself before the scheduler starts. Runs of the small and the large side alternate; printed are
 medians, their ratio, and the scheduler's memory beside the waiting ones.
 """
 
@@ -52,11 +53,13 @@ class Beside(NamedTuple):
     waiting: int = 1_000
     finished: int = 0
     workers: int = 1
-    #: Of all workers together.
+    #: Of each worker.
     slots: int = 1_000
     partitions: int = 64
     #: Instances are of so many tasks in turn. Of few where many workers have to be told of each.
     tasks: int = 500
+    #: Instances before those that are measured; 0: as many as for every other.
+    warm: int = 0
 
 
 class Cost(NamedTuple):
@@ -82,7 +85,7 @@ class Side:
     def __init__(self, kind: str, beside: Beside, *, size: Size, servers: Servers, folder: Path) -> None:
         self._kind = kind
         self._beside = beside
-        self._size = size
+        self._size = size._replace(warm=beside.warm or size.warm)
         self._servers = servers
         self._folder = folder
         self._url = ""
@@ -100,8 +103,7 @@ class Side:
             running.start_scheduler()
             with Target(self._url) as target:
                 _wait_until_in_force(target, running)
-            workers, slots = self._beside.workers, self._beside.slots
-            running.start_answering(workers=workers, slots=max(1, slots // workers))
+            running.start_answering(workers=self._beside.workers, slots=self._beside.slots)
             return _cost(running, self._size)
 
     def _prepare(self) -> None:
@@ -167,7 +169,8 @@ def _cost(running: AnsweredOstinato, size: Size) -> Cost:
 def sides_of(options: argparse.Namespace) -> dict[str, tuple[Beside, Beside]]:
     """The small and the large side by what grows."""
     # Each worker is told of each task once: with many of both nothing else would be measured.
-    told = Beside(tasks=20, slots=options.slots)
+    # More waits than they have under way, or the end would be what is measured.
+    told = Beside(waiting=20_000, tasks=20, slots=options.slots, warm=options.warm_workers)
     return {
         "waiting": (Beside(waiting=1_000), Beside(waiting=options.waiting)),
         "finished": (Beside(finished=0), Beside(finished=options.finished)),
@@ -209,10 +212,11 @@ def main() -> None:
     parser.add_argument("--waiting", type=int, default=5_000_000)
     parser.add_argument("--finished", type=int, default=10_000_000)
     parser.add_argument("--workers", type=int, default=200)
-    parser.add_argument("--slots", type=int, default=1_000, help="of all workers together, where these grow")
+    parser.add_argument("--slots", type=int, default=100, help="of each worker, where these grow")
     parser.add_argument("--partitions", type=int, default=256)
     parser.add_argument("--drained", type=int, default=20_000, help="instances that are measured")
     parser.add_argument("--warm", type=int, default=5_000, help="instances before that")
+    parser.add_argument("--warm-workers", type=int, default=60_000, help="the same, where workers grow")
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--limit", type=float, default=300, help="seconds that a run may take")
     options = parser.parse_args()

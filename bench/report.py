@@ -67,7 +67,9 @@ class Figure(NamedTuple):
 _QUICK_SCHEDULES = (
     "--runs 1 --tasks 2000 --period 60 --seconds 10 --burst 500 --drained 4000 --registered 5000"
 )
-_QUICK_BACKLOG = "--runs 1 --waiting 20000 --finished 20000 --workers 20 --drained 4000 --warm 1000"
+_QUICK_BACKLOG = (
+    "--runs 1 --waiting 20000 --finished 20000 --workers 20 --drained 4000 --warm 1000 --warm-workers 5000"
+)
 _SCHEDULES = Command("schedules.py", "", _QUICK_SCHEDULES)
 _BACKLOG = Command("backlog.py", "", _QUICK_BACKLOG)
 _DECISION = Command("decision.py", "", "--runs 1 --count 2000")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from random import Random
 
 import pytest
@@ -112,6 +113,86 @@ def test_busy_is_told_from_impossible() -> None:
     assert isinstance(answer, Unplaced)
     assert answer.hold is Hold.BUSY
     assert answer.reason == "the worker that can run it is busy"
+
+
+class CountingTasks(frozenset[TaskRef]):
+    """Counts how often it is asked for a task."""
+
+    asked_count = 0
+
+    def __contains__(self, ref: object) -> bool:
+        CountingTasks.asked_count += 1
+        return super().__contains__(ref)
+
+
+def test_of_workers_that_know_the_same_tasks_one_is_asked_whether_it_knows_a_task() -> None:
+    names = [f"t{number}" for number in range(5)]
+    tasks = CountingTasks(TaskRef("default", name) for name in names)
+    alike = [worker(f"w{number}") for number in range(30)]
+    for each in alike:
+        each.tasks = tasks
+    round_ = RoutingRound([*alike, worker("other")], strategy="least_loaded")
+    given = [chosen(round_.place(task(name))) for name in names for _ in range(4)]
+    assert sorted(given) == sorted(f"w{number}" for number in range(20))
+    assert CountingTasks.asked_count == len(names)
+
+
+def test_tasks_of_the_same_workers_and_pool_share_them_whatever_their_labels_leave() -> None:
+    workers = [worker("a", labels={"site": "a"}), worker("b", labels={"site": "b"})]
+    round_ = RoutingRound(workers, strategy="least_loaded")
+    shells = [TaskDefinition("default", name, ShellSpec("x")) for name in ("one", "two")]
+    labelled = TaskDefinition("default", "three", ShellSpec("x"), labels={"site": "b"})
+    assert round_.route(shells[0]) is round_.route(shells[1])
+    assert round_.route(labelled) is not round_.route(shells[0])
+    assert [chosen(round_.place(labelled)) for _ in range(2)] == ["b", "b"]
+    # What one task has taken is not free for another.
+    assert [chosen(round_.place(shells[0])) for _ in range(2)] == ["a", "a"]
+    assert isinstance(round_.place(shells[1]), Unplaced)
+
+
+def runs_of(round_: RoutingRound, count: int) -> list[tuple[str, int]]:
+    """Whom placements of a task went to, and how many in a row."""
+    shell = TaskDefinition("default", "t", ShellSpec("x"))
+    given = [chosen(round_.place(shell)) for _ in range(count)]
+    return [(name, len(list(row))) for name, row in groupby(given)]
+
+
+@pytest.mark.parametrize("strategy", ["least_loaded", "round_robin"])
+def test_of_much_work_a_worker_whose_attempts_are_short_gets_a_run_at_once(strategy: Strategy) -> None:
+    workers = [worker(name, free=204, capacity=4, ahead=200) for name in "abc"]
+    round_ = RoutingRound(workers, strategy=strategy)
+    round_.run_count_max = 30
+    assert runs_of(round_, 100) == [("a", 30), ("b", 30), ("c", 30), ("a", 10)]
+
+
+def test_a_run_is_what_a_worker_does_in_ten_milliseconds_at_most() -> None:
+    workers = [worker("a", free=29, capacity=4, ahead=25), worker("b", free=29, capacity=4, ahead=25)]
+    round_ = RoutingRound(workers, strategy="least_loaded")
+    round_.run_count_max = 30
+    assert runs_of(round_, 10) == [("a", 5), ("b", 5)]
+
+
+def test_without_places_ahead_work_is_spread_one_by_one_however_much_there_is() -> None:
+    round_ = RoutingRound([worker("a", free=4), worker("b", free=4)], strategy="least_loaded")
+    round_.run_count_max = 30
+    assert runs_of(round_, 6) == [("a", 1), ("b", 1)] * 3
+
+
+def test_a_run_ends_with_the_credits_of_its_worker() -> None:
+    workers = [worker("a", free=3, capacity=4, ahead=50), worker("b", free=2, capacity=4, ahead=50)]
+    round_ = RoutingRound(workers, strategy="least_loaded")
+    round_.run_count_max = 30
+    assert runs_of(round_, 5) == [("a", 3), ("b", 2)]
+
+
+def test_a_retry_amid_a_run_avoids_the_worker_that_failed_while_another_is_free() -> None:
+    workers = [worker("a", free=54, capacity=4, ahead=50), worker("b", free=1, capacity=4)]
+    round_ = RoutingRound(workers, strategy="least_loaded")
+    round_.run_count_max = 30
+    shell = TaskDefinition("default", "t", ShellSpec("x"))
+    assert runs_of(round_, 3) == [("a", 3)]
+    assert chosen(round_.place(shell, avoid_worker_id="a")) == "b"
+    assert chosen(round_.place(shell, avoid_worker_id="a")) == "a"
 
 
 @pytest.mark.parametrize("strategy", ["least_loaded", "round_robin"])

@@ -322,3 +322,21 @@ def test_work_that_waits_for_a_draining_worker_says_that_there_is_none(by_itself
         await cluster.stop()
 
     run_virtual(story())
+
+
+def test_workers_that_know_the_same_tasks_share_what_says_so() -> None:
+    async def story() -> None:
+        cluster, task = Cluster(), python_task()
+        await cluster.start(task)
+        for number in range(3):
+            worker = ScriptedWorker(cluster.network, cluster.clock, lambda item: None, tasks=["t"])
+            worker.worker_id, worker.tasks = f"worker-{number}", ["u" if number == 1 else "t"]
+            await worker.connect(ADDRESS)
+        sessions = cluster.node.parts.sessions.by_id
+        await cluster.until(lambda: value_of(len(sessions) == 3))
+        first, other, last = (sessions[f"worker-{number}"].view().tasks for number in range(3))
+        assert first is last
+        assert first != other
+        await cluster.stop()
+
+    run_virtual(story())

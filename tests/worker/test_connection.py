@@ -16,6 +16,7 @@ from ostinato.wire.messages import (
     Heartbeat,
     Hello,
     NodeMessage,
+    Outcomes,
     Rejected,
     RunningReport,
     Welcome,
@@ -121,6 +122,22 @@ def test_a_welcome_alone_extends_no_lease() -> None:
         assert outcome.failure.code == "LEASE_EXPIRED"
         assert made.clock.boot_us() - began_us <= WORKER_LEASE_US
         assert made.node.stream_count == 2
+
+    on_virtual_time(story)
+
+
+def test_the_word_that_assignments_have_arrived_leaves_with_what_they_came_to_in_two_milliseconds() -> None:
+    async def story(made: Cluster) -> None:
+        await made.node.send(specs(spec("forever"), spec("nothing")))
+        await made.pass_time(SECOND)
+        for name, said in (("forever", [Accepted]), ("nothing", [Accepted, Outcomes])):
+            made.node.heard.clear()
+            await made.node.assign(assignment(name, name), assignment(name, f"{name}-too"))
+            await made.pass_time(GATHERING_US_MIN - 1)
+            assert made.node.heard == []
+            await made.pass_time(2)
+            assert [type(message) for message in made.node.heard] == said
+            await made.pass_time(SECOND)
 
     on_virtual_time(story)
 

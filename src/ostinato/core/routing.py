@@ -4,12 +4,17 @@ Eligible is a worker that knows the task, has its executor, carries its labels a
 eligible ones with a free slot the *least loaded* (or the next in turn, *round robin*) is taken; a retry
 avoids the worker that just failed while another one is free. Where none is free the answer says why, so that
 the wait can be shown.
+
+To tell a worker of one attempt costs as much as to tell it of fifty. So of much work whose attempts are short
+a worker that is chosen is given a *run* at once, what it does in a few milliseconds, and then the next is
+chosen. Places ahead of its slots show that its attempts are short; without them work is spread one by one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heapreplace
+from itertools import chain
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -19,6 +24,9 @@ from ostinato.core.states import Hold
 
 Strategy: TypeAlias = Literal["least_loaded", "round_robin"]
 STRATEGIES: tuple[Strategy, ...] = ("least_loaded", "round_robin")
+
+#: A run takes one of so many places ahead, which are what a worker does in 50 ms: 10 ms of it.
+_AHEAD_PER_RUN = 5
 
 
 class WorkerView(msgspec.Struct):
@@ -52,7 +60,7 @@ class Placed(msgspec.Struct, frozen=True):
 
 
 class Route:
-    """The workers that can run a task, in one round: whoever of them is free and best is next."""
+    """The workers that can run some tasks, in one round: whoever of them is free and best is next."""
 
     def __init__(self, workers: list[WorkerView], pool: str, *, strategy: Strategy) -> None:
         self._workers = workers
@@ -61,6 +69,9 @@ class Route:
         #: Ranks as they were when entered, with the worker's place in `_workers`. Within a round a rank only
         #: gets worse, so that the first entry that is still true is the best. None: nobody has asked yet.
         self._ranked: list[tuple[float, int, int]] | None = None
+        #: Whoever was chosen last, and how many placements more it gets before another one is.
+        self._chosen: WorkerView | None = None
+        self._run_count = 0
 
     @property
     def free_count(self) -> int:
@@ -73,19 +84,28 @@ class Route:
         """Whoever can run it, free or not."""
         return self._workers
 
-    def best(self, *, avoid_worker_id: str = "") -> WorkerView | None:
-        """The worker to take, None where no slot is free; `avoid_worker_id` only where no other is free."""
+    def best(self, *, avoid_worker_id: str = "", run_count_max: int = 1) -> WorkerView | None:
+        """The worker to take, None where no slot is free; `avoid_worker_id` only where no other is free.
+
+        Whoever is chosen is the best of up to `run_count_max` calls.
+        """
         workers = self._workers
         if len(workers) == 1:
-            return workers[0] if workers[0].free.get(self.pool, 0) > 0 else None
-        if avoid_worker_id:
-            others = [worker for worker in workers if worker.worker_id != avoid_worker_id]
-            return self._first_of(others) or self._first_of(workers)
-        return self._first_ranked()
+            return workers[0] if self._is_free(workers[0]) else None
+        best = self._chosen
+        if best is not None and self._run_count > 0 and self._is_free(best):
+            self._run_count -= 1
+        else:
+            best = self._chosen = self._first_ranked()
+            if best is not None:
+                self._run_count = min(run_count_max, best.ahead.get(self.pool, 0) // _AHEAD_PER_RUN) - 1
+        if best is None or best.worker_id != avoid_worker_id:
+            return best
+        others = [worker for worker in workers if worker is not best and self._is_free(worker)]
+        return min(others, key=self._rank, default=best)
 
-    def _first_of(self, workers: Sequence[WorkerView]) -> WorkerView | None:
-        free = [worker for worker in workers if worker.free.get(self.pool, 0) > 0]
-        return min(free, key=self._rank, default=None)
+    def _is_free(self, worker: WorkerView) -> bool:
+        return worker.free.get(self.pool, 0) > 0
 
     def _first_ranked(self) -> WorkerView | None:
         workers, ranked = self._workers, self._ranked
@@ -96,7 +116,7 @@ class Route:
         while ranked:
             load, turn, place = ranked[0]
             worker = workers[place]
-            if worker.free.get(self.pool, 0) <= 0:
+            if not self._is_free(worker):
                 heappop(ranked)
                 continue
             now = self._rank(worker)
@@ -110,12 +130,24 @@ class Route:
 
 
 class RoutingRound:
-    """Placements of one round over the same workers; eligibility is worked out once per task."""
+    """Placements of one round over the same workers; eligibility is worked out once per task.
+
+    Which is asked once of workers that know the same tasks, and answered once for tasks that the same workers
+    can run: there may be hundreds of both.
+    """
 
     def __init__(self, workers: Sequence[WorkerView], *, strategy: Strategy, first_turn: int = 0) -> None:
         self.workers = workers
         self._strategy = strategy
+        #: Workers by what they know.
+        self._alike: dict[tuple[frozenset[TaskRef], frozenset[str]], list[WorkerView]] = {}
+        for worker in workers:
+            self._alike.setdefault((worker.tasks, worker.executors), []).append(worker)
         self._routes: dict[tuple[TaskRef, str, str], Route] = {}
+        #: By what a task asks of a worker: which of the lists above, a pool, labels.
+        self._shared: dict[tuple[tuple[int, ...], str, frozenset[tuple[str, str]]], Route] = {}
+        #: Most placements that a worker gets before the next one is chosen.
+        self.run_count_max = 1
         #: Number of the next placement; hand it to the next round.
         self.turn = first_turn + 1
 
@@ -130,7 +162,7 @@ class RoutingRound:
 
     def take(self, route: Route, *, avoid_worker_id: str = "") -> WorkerView | None:
         """As `place`, for whoever has asked for the task's route before; None where no slot is free."""
-        worker = route.best(avoid_worker_id=avoid_worker_id)
+        worker = route.best(avoid_worker_id=avoid_worker_id, run_count_max=self.run_count_max)
         if worker is not None:
             worker.free[route.pool] -= 1
             worker.turn = self.turn
@@ -154,9 +186,19 @@ class RoutingRound:
         key = (definition.ref, definition.executor.__class__.__name__, definition.pool)
         found = self._routes.get(key)
         if found is None:
-            eligible = [worker for worker in self.workers if is_eligible(worker, definition)]
-            found = Route(eligible, definition.pool, strategy=self._strategy)
-            self._routes[key] = found
+            found = self._routes[key] = self._shared_route(definition)
+        return found
+
+    def _shared_route(self, definition: TaskDefinition) -> Route:
+        groups = list(self._alike.values())
+        knowing = tuple(number for number, group in enumerate(groups) if _knows(group[0], definition))
+        pool, labels = definition.pool, definition.labels
+        key = (knowing, pool, frozenset(labels.items()))
+        found = self._shared.get(key)
+        if found is None:
+            known = chain.from_iterable(groups[number] for number in knowing)
+            eligible = [worker for worker in known if _has_place(worker, pool, labels)]
+            found = self._shared[key] = Route(eligible, pool, strategy=self._strategy)
         return found
 
 
@@ -173,10 +215,12 @@ def _load(worker: WorkerView, pool: str, *, strategy: Strategy) -> float:
 
 def is_eligible(worker: WorkerView, definition: TaskDefinition) -> bool:
     """Whether the worker could run the task if it had a free slot."""
-    return (
-        _knows(worker, definition)
-        and worker.capacity.get(definition.pool, 0) > 0
-        and all(worker.labels.get(name) == value for name, value in definition.labels.items())
+    return _knows(worker, definition) and _has_place(worker, definition.pool, definition.labels)
+
+
+def _has_place(worker: WorkerView, pool: str, labels: Mapping[str, str]) -> bool:
+    return worker.capacity.get(pool, 0) > 0 and all(
+        worker.labels.get(name) == value for name, value in labels.items()
     )
 
 

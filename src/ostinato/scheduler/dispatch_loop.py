@@ -43,6 +43,8 @@ LOOK_AHEAD_US = SECOND
 #: The look for all else comes so long after instances that a hint has named, if nothing asks for it before:
 #: it would stand in the way of their start.
 LOOK_AFTER_HINTED_US = 5 * MILLISECOND
+#: What a look has found is spread over at least so many workers, if there are as many with room.
+RUNS_MIN = 16
 #: A priority level is worth this much age.
 AGEING_US = 60 * SECOND
 
@@ -133,6 +135,7 @@ class DispatchLoop(Loop):
         if not hinted:
             found, queries = await self._find(partitions, routing, count, now_us=now_us)
         await self._definitions.load(found.instances)
+        routing.run_count_max = max(1, len(found.instances) // RUNS_MIN)
         effects = Effects()
         placed = await self._place(found, routing, into=effects)
         await self._note_waiting(routing, more=[*placed.unplaced] if found.more else [])
@@ -249,9 +252,8 @@ class DispatchLoop(Loop):
             if task is not None and not task.paused and not routing.free_slots(task.definition):
                 self._waiting.add(task.definition, count=LOOKAHEAD_COUNT)
         for session in self._sessions.in_rotation():
-            demand = self.demand_for(session)
-            if demand:
-                session.tell_demand(demand)
+            if self._waiting and not session.knows_demand:
+                session.tell_demand(self.demand_for(session))
 
     async def _correct_reasons(self, partitions: list[int], routing: RoutingRound) -> bool:
         """Held rows whose cause has changed say what holds them now; True if there may be more."""

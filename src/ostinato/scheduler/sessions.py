@@ -124,7 +124,7 @@ class WorkerSession:
         self.turn = 0
         #: Ids of attempts that the worker has said on this stream that it has.
         self.reported = {report.attempt_id for report in hello.running}
-        self._tasks = frozenset(hello.tasks)
+        self.tasks = frozenset(hello.tasks)
         self._executors = frozenset(hello.executors)
         self._unacknowledged: dict[str, RunningAttempt] = {}
         self._specs_sent: set[tuple[TaskRef, int]] = set()
@@ -198,10 +198,15 @@ class WorkerSession:
         self.newest_acknowledgement = acknowledged
         self.post([acknowledged])
 
+    @property
+    def knows_demand(self) -> bool:
+        """Whether the newest acknowledgement says that more could be placed; or there is none to repeat."""
+        return self.newest_acknowledgement is None or bool(self.newest_acknowledgement.demand)
+
     def tell_demand(self, demand: dict[str, int]) -> None:
         """Say at once what could be placed with more credits, unless the newest acknowledgement did."""
         newest = self.newest_acknowledgement
-        if newest is None or newest.demand:
+        if newest is None or newest.demand or not demand:
             return
         self.newest_acknowledgement = replace(newest, nodes=[], demand=demand, returned=self.ledger.returned)
         self.post([self.newest_acknowledgement])
@@ -229,7 +234,7 @@ class WorkerSession:
             worker_id=self.worker_id,
             worker_name=self.worker_name,
             labels=self.hello.labels,
-            tasks=self._tasks,
+            tasks=self.tasks,
             executors=self._executors,
             capacity=capacity,
             free={pool: self.ledger.available(pool) for pool in capacity},
@@ -267,6 +272,9 @@ class Sessions:
     def add(self, session: WorkerSession) -> WorkerSession | None:
         """Register a session; returns the one that it replaces, a broken stream of the same process."""
         old = self.by_id.pop(session.worker_id, None)
+        same = (other.tasks for other in self.by_id.values() if other.tasks == session.tasks)
+        # One object for all that know the same: whether they do is asked in every round.
+        session.tasks = next(same, session.tasks)
         self.by_id[session.worker_id] = session
         self._left_boot_us.pop(session.worker_id, None)
         self._newest_streams[session.worker_id] = session.hello.stream

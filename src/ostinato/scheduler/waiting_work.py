@@ -12,6 +12,9 @@ class WaitingWork:
     def __init__(self) -> None:
         self._counts: dict[TaskRef, tuple[TaskDefinition, int]] = {}
 
+    def __len__(self) -> int:
+        return len(self._counts)
+
     def clear(self) -> None:
         """Forget everything: another look begins."""
         self._counts.clear()

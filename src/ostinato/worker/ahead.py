@@ -26,8 +26,10 @@ AHEAD_US = 50 * MILLISECOND
 SHORT_US = 25 * MILLISECOND
 #: Attempts that may wait ahead of a pool's slots, however many and fast these are.
 AHEAD_COUNT_MAX = 1_000
-#: Longest wait of an attempt for a slot, and longest time that the mean counts without a new end.
+#: Longest wait of an attempt for a slot.
 WAIT_US_MAX = SECOND
+#: How long the mean counts without a new end. One of hundreds of workers gets its next run after seconds.
+REMEMBERED_US = 3 * SECOND
 #: Of the mean: the newest attempt counts as much as one of so many.
 _MEAN_COUNT = 8
 
@@ -44,7 +46,7 @@ class QueueAhead:
         #: Attempts by id, and since when each waits.
         self._waiting: dict[str, tuple[RunningAttempt, int]] = {}
         self._mean_us = 0.0
-        #: Attempts that have ended with no second between two of them, and when the newest did.
+        #: Attempts that have ended with no longer pause between two of them, and when the newest did.
         self._ended_count = 0
         self._ended_us = 0
         #: How many attempts may wait.
@@ -79,7 +81,7 @@ class QueueAhead:
         if is_isolated:
             self._close()
         elif finished.started_us is not None:
-            if now_us >= self._ended_us + WAIT_US_MAX:
+            if now_us >= self._ended_us + REMEMBERED_US:
                 # What ended longer ago is no quick succession with this.
                 self._close()
             self._ended_us = now_us
@@ -113,7 +115,7 @@ class QueueAhead:
         """Attempts that have waited too long and are to leave; none may follow them."""
         late = takewhile(lambda entry: now_us >= entry[1] + WAIT_US_MAX, self._waiting.values())
         found = [attempt for attempt, _ in late]
-        if found or now_us >= self._ended_us + WAIT_US_MAX:
+        if found or now_us >= self._ended_us + REMEMBERED_US:
             self._close()
         return found
 
@@ -125,7 +127,7 @@ class QueueAhead:
     def look_us(self) -> int | None:
         """When to ask for those that are `overdue` next; None while nothing waits, or may."""
         # The first has waited longest.
-        times = [since_us for _, since_us in islice(self._waiting.values(), 1)]
+        times = [since_us + WAIT_US_MAX for _, since_us in islice(self._waiting.values(), 1)]
         if self.count_max:
-            times.append(self._ended_us)
-        return min(times) + WAIT_US_MAX if times else None
+            times.append(self._ended_us + REMEMBERED_US)
+        return min(times, default=None)

@@ -339,13 +339,19 @@ class Connection:
     async def _send_loop(self, stream: WorkerStream, mail: Mail) -> None:
         while True:
             await mail.has_mail.wait()
+            if mail.has_acceptances_alone:
+                # Nobody waits for it, and what has just been accepted may end soon.
+                await self._gather(0)
             messages = mail.take()
             if messages:
                 await send_what_fits(stream, messages)
-                # A message of gRPC costs both sides as much as what some attempts have to say.
-                count = sum(len(message.items) for message in messages if isinstance(message, Outcomes))
-                if self._parts.config.gathers and not _is_alone(messages):
-                    await self._clock.sleep_until_us(self._clock.boot_us() + gathering_us(count))
+                if not _is_alone(messages):
+                    await self._gather(sum(len(each.items) for each in messages if isinstance(each, Outcomes)))
+
+    async def _gather(self, count: int) -> None:
+        """Wait after so many outcomes: a message costs both sides as much as some of these."""
+        if self._parts.config.gathers:
+            await self._clock.sleep_until_us(self._clock.boot_us() + gathering_us(count))
 
 
 def _is_alone(messages: Sequence[WorkerMessage]) -> bool:

@@ -154,6 +154,12 @@ class Mail:
             self.outcomes.repeat()
             self.has_mail.set()
 
+    @property
+    def has_acceptances_alone(self) -> bool:
+        """Whether nothing waits to be sent but that several assignments have arrived."""
+        others = (self._has_grants, self._draining, self._report, self._progress, self._output)
+        return len(self._accepted) > 1 and not any(others) and not self.outcomes.unsent_count
+
     def take(self) -> list[WorkerMessage]:
         """The next batch, empty when there is nothing. Output stands before outcomes, as far as it fits."""
         messages: list[WorkerMessage] = []

@@ -17,12 +17,12 @@ from ostinato.core.states import State
 from ostinato.simulation.checkers.calm import Calm
 from ostinato.simulation.checkers.checker import Checker, Known, Report, Transaction
 from ostinato.simulation.history import Event, ExecutionBegan, ExecutionEnded, Fault, RowCommitted
-from ostinato.worker.ahead import QueueAhead
+from ostinato.worker.ahead import REMEMBERED_US, QueueAhead
 from ostinato.worker.executors.protocol import AttemptFinished
 
-#: Since the end of the last short attempt, until no node believes in places ahead: a second until these are
-#: asked back, and what nodes need to hear that and say so.
-_ASKED_BACK_US = 3 * SECOND
+#: Since the end of the last short attempt, until no node believes in places ahead: until these are asked
+#: back, and what nodes need to hear that and say so.
+_ASKED_BACK_US = REMEMBERED_US + 2 * SECOND
 
 
 class _Slots(NamedTuple):
