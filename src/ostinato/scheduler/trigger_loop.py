@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 
 from ostinato.core.changes import TriggerAdvance, TriggerRow
 from ostinato.core.definition import TaskRef
@@ -16,6 +18,8 @@ from ostinato.scheduler.placing import LIVE_COUNT_MAX
 from ostinato.scheduler.shared_time import JUMP_US
 from ostinato.store.batches import ChangedTask
 
+#: Batches read at once, where one was not enough.
+BATCHES_MAX = 4
 #: Definitions put in force between two looks at due fires: a few tens of milliseconds of work.
 SWITCH_COUNT = 250
 
@@ -35,6 +39,8 @@ class TriggerLoop(Loop):
         self._committer = parts.committer
         self._definitions = parts.definitions
         self._held = parts.held
+        #: More was due at the last look than it asked for.
+        self._has_more = False
 
     async def run_once(self) -> int | None:
         """Fire what is due, then switch a few changed definitions: many of those delay no fire for long."""
@@ -42,8 +48,10 @@ class TriggerLoop(Loop):
         if not partitions or self._time.is_in_doubt:
             return None
         now_us = self._time.now_us()
-        found = await self._store.find_due_triggers(partitions, now_us=now_us, limit=self._config.batch_count)
-        advances = await self._fire(found.triggers, now_us=now_us) if found.triggers else []
+        limit = self._config.batch_count * (BATCHES_MAX if self._has_more else 1)
+        found = await self._store.find_due_triggers(partitions, now_us=now_us, limit=limit)
+        self._has_more = found.more
+        advances = await self._fire(found.triggers) if found.triggers else []
         has_switched = await self._switch_changed(partitions)
         if found.more or has_switched or len(advances) < len(found.triggers):
             # What is in force now has a next time of its own, and what did not fire may have been paused.
@@ -67,7 +75,7 @@ class TriggerLoop(Loop):
             for change in changed:
                 self._definitions.forget(change.task.definition.ref)
             edited_us = {change.task.definition.ref: change.task.updated_us for change in changed}
-            await self._fire(overdue, now_us=self._time.now_us(), edited_us=edited_us)
+            await self._fire(overdue, edited_us=edited_us)
             fired = {_version_of(change) for change in changed if _overdue(change)}
             # Their triggers have moved. What has been edited again meanwhile has its turn in a later round.
             changed = await self._store.find_changed_tasks(partitions, limit=SWITCH_COUNT)
@@ -101,22 +109,49 @@ class TriggerLoop(Loop):
         )
 
     async def _fire(
-        self, triggers: list[TriggerRow], *, now_us: int, edited_us: Mapping[TaskRef, int] = {}
+        self, triggers: Sequence[TriggerRow], *, edited_us: Mapping[TaskRef, int] = {}
     ) -> list[TriggerAdvance]:
         """What is due; of a task in `edited_us` only up to that instant. Where each trigger stands now.
 
-        Empty where anything was not written.
+        What decides about a batch is read while the one before is written. Nothing is told of a batch of
+        which anything was not written.
         """
+        advances: list[TriggerAdvance] = []
         effects = Effects()
-        named = [(trigger.ref, trigger) for trigger in triggers]
-        versions = dict.fromkeys((ref, trigger.task_version) for ref, trigger in named)
-        await self._definitions.load_versions(versions)
-        loss_count = self._definitions.loss_count
-        live = await self._live(list(dict.fromkeys(ref for ref, _ in named)))
-        if self._definitions.loss_count != loss_count:
-            # Another loop has changed a task meanwhile, or made room: what is not at hand would not fire.
-            await self._definitions.load_versions(versions)
-        for ref, trigger in named:
+        for batch in (*_batches(triggers, count=self._config.batch_count), []):
+            loss_count = self._definitions.loss_count
+            written, live = await asyncio.gather(
+                self._write(effects), self._load(batch), return_exceptions=True
+            )
+            if isinstance(written, BaseException):
+                raise written
+            if isinstance(live, BaseException):
+                raise live
+            advances += written
+            if self._definitions.loss_count != loss_count:
+                # Another loop has changed a task meanwhile, or made room: what is not at hand would not fire.
+                await self._definitions.load_versions(_versions(batch))
+            effects = self._decide(batch, live, edited_us=edited_us)
+        return advances
+
+    async def _load(self, triggers: list[TriggerRow]) -> dict[TaskRef, LiveTask]:
+        """Have definitions at hand; returns the live instances that are to be looked at."""
+        await self._definitions.load_versions(_versions(triggers))
+        return await self._live(list(dict.fromkeys(trigger.ref for trigger in triggers)))
+
+    def _decide(
+        self,
+        triggers: list[TriggerRow],
+        live: dict[TaskRef, LiveTask],
+        *,
+        edited_us: Mapping[TaskRef, int],
+    ) -> Effects:
+        effects = Effects()
+        if self._time.is_in_doubt:
+            return effects
+        now_us = self._time.now_us()
+        for trigger in triggers:
+            ref = trigger.ref
             task = self._definitions.task(ref)
             definition = self._definitions.pinned(ref, trigger.task_version)
             if task is None or definition is None or task.paused or task.disabled:
@@ -124,6 +159,9 @@ class TriggerLoop(Loop):
             known = live.setdefault(ref, LiveTask(known={}))
             due = DueTrigger(trigger, definition, task, edited_us.get(ref))
             fire(due, known, now_us=now_us, rng=self._rng, into=effects)
+        return effects
+
+    async def _write(self, effects: Effects) -> list[TriggerAdvance]:
         outcome = await self._committer.commit(effects)
         return [] if outcome.dropped else effects.batch.advances
 
@@ -138,6 +176,20 @@ class TriggerLoop(Loop):
             await self._store.live_instances(ruled, limit=LIVE_COUNT_MAX) if ruled else {}
         )
         return {ref: LiveTask(known={row.id: row for row in rows}) for ref, rows in found.items()}
+
+
+def _batches(triggers: Sequence[TriggerRow], *, count: int) -> Iterator[list[TriggerRow]]:
+    """Those of `count` tasks each: what has fired of a task is known where more of it is decided."""
+    by_task: dict[TaskRef, list[TriggerRow]] = {}
+    for trigger in triggers:
+        by_task.setdefault(trigger.ref, []).append(trigger)
+    of_tasks = iter(by_task.values())
+    while some := list(islice(of_tasks, count)):
+        yield list(chain.from_iterable(some))
+
+
+def _versions(triggers: Iterable[TriggerRow]) -> list[tuple[TaskRef, int]]:
+    return [(trigger.ref, trigger.task_version) for trigger in triggers]
 
 
 def _overdue(change: ChangedTask) -> list[TriggerRow]:
