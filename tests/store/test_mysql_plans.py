@@ -92,6 +92,8 @@ MINE = range(32)
 _READS: dict[str, tuple[Callable[[MysqlStore], Awaitable[Any]], int]] = {
     # A seek for each pair of partition and priority, and the rows of the table of these pairs.
     "find_work": (lambda store: store.find_work(MINE, now_us=T0, limit=100), 1_200),
+    # One of these partitions has rows: of the others their queues are not asked one by one.
+    "find_work in one of many": (lambda store: store.find_work(range(40, 64), now_us=T0, limit=5), 110),
     "find_work held": (
         lambda store: store.find_work(
             MINE, now_us=T0, limit=0, held=[HeldQuery(REF, (Hold.PAUSED, Hold.BUSY), 10)]

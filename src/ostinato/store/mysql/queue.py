@@ -1,8 +1,9 @@
 """Due work of many partitions, in the order of one queue, at a cost that grows with neither.
 
-The index holds a queue for each partition and priority. First it is asked which of these have rows, one seek
-each; then only those that have due rows are read, a few rows of each; and those of which more could be among
-the first are read further. What is read so is at most a small multiple of what was asked for.
+The index holds a queue for each partition and priority. First it is asked which partitions have rows, one
+seek each, then the same of their queues; then only those that have due rows are read, a few rows of each; and
+those of which more could be among the first are read further. What is read so is at most a small multiple of
+what was asked for.
 """
 
 from __future__ import annotations
@@ -45,13 +46,22 @@ async def find_due(
     """The first `limit` due rows of `partitions`, by age and id."""
     pairs = [(partition, priority) for partition in sorted(partitions) for priority in _PRIORITIES]
     with floors.look() as look:
-        firsts = await _firsts(driver, pairs, look)
+        asked = await _in_use(driver, pairs) if look.is_full else pairs
+        firsts = await _firsts(driver, asked, look)
         empty = [pair for pair in pairs if pair not in firsts]
         full_us = floors.looked(look, firsts, empty=empty, now_us=now_us)
     queue = await _find_due(driver, firsts, now_us=now_us, limit=limit)
     if full_us is None:
         return queue
     return queue._replace(next_due_us=min(full_us, queue.next_due_us or full_us))
+
+
+async def _in_use(driver: Driver, pairs: Sequence[_Group]) -> list[_Group]:
+    """Those of `pairs` that may have rows: of most partitions none has."""
+    partitions = dict.fromkeys(partition for partition, _ in pairs)
+    rows = await read_rows(driver, "due_partitions", rows=[(partition,) for partition in partitions])
+    highest: dict[int, int] = {row[0]: row[1] for row in rows}
+    return [(partition, priority) for partition, priority in pairs if priority <= highest.get(partition, -1)]
 
 
 async def _firsts(driver: Driver, pairs: Sequence[_Group], look: QueueLook) -> dict[_Group, int]:
