@@ -346,7 +346,8 @@ class Connection:
             if messages:
                 await send_what_fits(stream, messages)
                 if not _is_alone(messages):
-                    await self._gather(sum(len(each.items) for each in messages if isinstance(each, Outcomes)))
+                    count = sum(len(each.items) for each in messages if isinstance(each, Outcomes))
+                    await self._gather(count)
 
     async def _gather(self, count: int) -> None:
         """Wait after so many outcomes: a message costs both sides as much as some of these."""
