@@ -12,12 +12,16 @@ from ostinato.core.changes import TriggerRow
 from ostinato.core.definition import TaskRef, TaskRow
 from ostinato.core.instants import MINUTE, SECOND, format_instant
 from ostinato.core.schedule.trigger import next_fire
+from ostinato.scheduler.shared_time import CONFIRM_AFTER_US
 from ostinato.simulation.checkers.checker import Checker, Known, Report, Transaction
 from ostinato.simulation.checkers.remembered import Remembered
 from ostinato.simulation.history import Event, Phase, Tick
 
 #: A trigger in force fires no later than this, once everything is mended.
 LATE_US = 10 * SECOND
+#: And so much later after the database's clock has jumped: nobody fires before the jump is confirmed, which
+#: its samples do that are taken once a second.
+DOUBT_US = CONFIRM_AFTER_US + 2 * SECOND
 #: Its next time is its first from so long ahead on at the latest: the furthest that a clock was believed.
 AHEAD_US = 2 * MINUTE
 _STEPS_MAX = 2_000
@@ -78,12 +82,13 @@ class Fires(Checker):
 
     def _look(self, at_us: int) -> None:
         # By a clock that has just been put forward all would be late, and nobody has heard of it yet.
-        now_us, _ = self.known.believed_us(at_us)
+        now_us, latest_us = self.known.believed_us(at_us)
+        patience_us = LATE_US if now_us == latest_us else LATE_US + DOUBT_US
         for trigger in self._triggers.values():
             task = self._tasks.get(trigger.ref)
             if task is None or task.paused or task.disabled or trigger.next_us is None:
                 continue
-            if now_us - trigger.next_us > LATE_US and trigger.id not in self._told_late:
+            if now_us - trigger.next_us > patience_us and trigger.id not in self._told_late:
                 self._told_late.add(trigger.id)
                 late = format_instant(trigger.next_us)
                 self.violate(at_us, f"{trigger.ref}", f"its trigger {trigger.id} has not fired since {late}")

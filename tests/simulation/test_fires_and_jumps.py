@@ -1,16 +1,18 @@
-"""A trigger that was deleted and made anew while the clock was back comes again to what has fired."""
+"""What the fires checker allows a trigger after the database's clock has jumped, and what it does not."""
 
 from __future__ import annotations
 
 import msgspec
+import pytest
 from support.histories import EVERY_US, START_US, Story
 
-from ostinato.simulation.checkers.fires import Fires
+from ostinato.core.instants import MILLISECOND, SECOND
+from ostinato.simulation.checkers.fires import DOUBT_US, LATE_US, Fires
 from ostinato.simulation.history import TriggerCommitted
 
 
 def _made_anew() -> Story:
-    """It has fired three times, and its next fire is the last of these again."""
+    """By a clock that was put back: it has fired thrice, and its next fire is the last of these again."""
     story = Story(Fires)
     story.known_task()
     story.wait(3 * EVERY_US)
@@ -40,3 +42,23 @@ def test_what_has_fired_before_stands_for_no_other_fire() -> None:
     story.commit(story.advance(START_US + 5 * EVERY_US))
     (sentence,) = story.verdict()
     assert sentence.startswith("fire_all, and 1 fires are missing")
+
+
+@pytest.mark.parametrize(
+    ("has_jumped", "late_us", "is_violated"),
+    [
+        (False, LATE_US - SECOND, False),
+        (False, LATE_US + SECOND, True),
+        (True, LATE_US + DOUBT_US - SECOND, False),
+        (True, LATE_US + DOUBT_US + SECOND, True),
+    ],
+)
+def test_a_trigger_is_held_until_a_jump_is_confirmed_and_no_longer(
+    has_jumped: bool, late_us: int, is_violated: bool
+) -> None:
+    story = Story(Fires)
+    story.left_us = MILLISECOND if has_jumped else 0
+    story.known_task()
+    story.healed()
+    story.wait(EVERY_US + late_us).tick()
+    assert bool(story.verdict()) == is_violated
