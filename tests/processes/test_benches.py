@@ -86,7 +86,7 @@ def test_what_an_instance_costs_is_measured_beside_more_of_everything() -> None:
     figures = _figures(
         "backlog.py",
         *("--waiting", "3000", "--finished", "2000", "--workers", "5", "--partitions", "128"),
-        *("--drained", "3000", "--warm", "500"),
+        *("--drained", "3000", "--warm", "500", "--warm-workers", "500"),
     )
     sizes = {"waiting": "3,000", "finished": "2,000", "workers": "5", "partitions": "128"}
     for what, size in sizes.items():
