@@ -70,9 +70,35 @@ def _given_more_than_its_queue_has_room_for(story: Story) -> None:
     _given(story, 2 + 8 + 1)
 
 
+def _given_more_after_a_second(story: Story) -> None:
+    """What did not begin is on its way back, as its row will say."""
+    _given(story, 2)
+    story.begin("i01")
+    story.wait(SECOND)
+    story.submit("j")
+    story.assign("j", worker_id="w-1")
+
+
+def _given_more_before_a_second_is_over(story: Story) -> None:
+    _given(story, 2)
+    story.begin("i01")
+    story.wait(SECOND - MILLISECOND)
+    story.submit("j")
+    story.assign("j", worker_id="w-1")
+
+
+def _given_more_while_all_are_executed(story: Story) -> None:
+    _given(story, 2)
+    story.begin("i01")
+    story.begin("i11")
+    story.wait(2 * SECOND)
+    story.submit("j")
+    story.assign("j", worker_id="w-1")
+
+
 def _given_a_queue_of_long_ago(story: Story) -> None:
     _short_ones(story, 10)
-    story.wait(4 * SECOND)
+    story.wait(6 * SECOND)
     _given(story, 3)
 
 
@@ -242,6 +268,8 @@ _REFUSED: list[tuple[type[Checker], Course]] = [
     (RightPlaces, _given_more_than_it_has_slots),
     (RightPlaces, _given_more_than_its_queue_has_room_for),
     (RightPlaces, _given_a_queue_of_long_ago),
+    (RightPlaces, _given_more_before_a_second_is_over),
+    (RightPlaces, _given_more_while_all_are_executed),
     (RightPlaces, _executes_more_than_it_has_slots),
     (RightPlaces, _given_by_other_labels),
     (TrueReasons, _busy_while_paused),
@@ -256,6 +284,7 @@ _REFUSED: list[tuple[type[Checker], Course]] = [
 _PASSING: list[tuple[type[Checker], Course]] = [
     (RightPlaces, _given_what_it_has_slots_for),
     (RightPlaces, _given_what_its_queue_has_room_for),
+    (RightPlaces, _given_more_after_a_second),
     (RightPlaces, _given_too_much_after_a_fault),
     (RightPlaces, _given_by_its_labels),
     (TrueReasons, _busy_for_a_while_while_paused),

@@ -17,7 +17,7 @@ from ostinato.core.states import State
 from ostinato.simulation.checkers.calm import Calm
 from ostinato.simulation.checkers.checker import Checker, Known, Report, Transaction
 from ostinato.simulation.history import Event, ExecutionBegan, ExecutionEnded, Fault, RowCommitted
-from ostinato.worker.ahead import REMEMBERED_US, QueueAhead
+from ostinato.worker.ahead import REMEMBERED_US, WAIT_US_MAX, QueueAhead
 from ostinato.worker.executors.protocol import AttemptFinished
 
 #: Since the end of the last short attempt, until no node believes in places ahead: until these are asked
@@ -63,6 +63,7 @@ class RightPlaces(Checker):
         #: By attempt id, where it was assigned to.
         self._assigned: dict[str, _Slots] = {}
         self._began_us: dict[str, int] = {}
+        self._given_us: dict[str, int] = {}
         self._queues: dict[_Slots, _Queue] = {}
         #: By attempt id, where it is; and by place, how many there are.
         self._given: dict[str, _Slots] = {}
@@ -118,10 +119,19 @@ class RightPlaces(Checker):
             )
         slots = self._assigned[instance.attempt_id] = _Slots(instance.worker_id, definition.pool)
         count = self._put(self._given, instance.attempt_id, slots=slots)
+        self._given_us[instance.attempt_id] = at_us
         queue = self._queues.get(slots)
         limit = self.known.slot_count + (0 if queue is None else queue.count_max(at_us))
-        if self._calm.is_unbroken and count > limit:
+        if self._calm.is_unbroken and count > limit + self._returned_count(slots, at_us):
             self._tell(at_us, instance.id, slots, f"has been given {count}", limit=limit)
+
+    def _returned_count(self, slots: _Slots, at_us: int) -> int:
+        """Attempts that have waited there so long that they were handed back, as their rows say later."""
+        return sum(
+            at_us - self._given_us[attempt_id] >= WAIT_US_MAX
+            for attempt_id, place in self._given.items()
+            if place == slots and attempt_id not in self._began_us
+        )
 
     def _tell(self, at_us: int, instance_id: str, slots: _Slots, what: str, *, limit: int) -> None:
         said = f"{slots.worker} {what} attempts of pool {slots.pool}, and has room for {limit}"
@@ -134,5 +144,7 @@ class RightPlaces(Checker):
 
     def _take_away(self, where: dict[str, _Slots], attempt_id: str) -> None:
         slots = where.pop(attempt_id, None)
+        if where is self._given:
+            self._given_us.pop(attempt_id, None)
         if slots is not None:
             self._counts[slots] -= 1
