@@ -208,6 +208,44 @@ def test_a_jump_is_believed_no_sooner_because_the_first_sample_of_it_was_slow_on
     run_virtual(story())
 
 
+@pytest.mark.parametrize(
+    ("then_us", "is_in_doubt"), [(-20 * SECOND, False), (-24 * SECOND, False), (-30 * SECOND, True)]
+)
+def test_a_jump_is_believed_after_10_s_although_the_clock_moves_by_what_needs_no_doubt(
+    then_us: int, is_in_doubt: bool
+) -> None:
+    """Set back by 24 s and 8 s later forth by 4: all samples say that the time as it was is wrong."""
+
+    async def story() -> None:
+        clock = VirtualClock()
+        store = _AnsweringLate(clock)
+        time = SharedTime(store, clock)  # type: ignore[arg-type]  # it is only ever asked for the time
+        await time.sample()
+        for count in range(11):
+            store.skew_us = -24 * SECOND if count < 8 else then_us
+            await time.sample()
+            assert time.is_in_doubt == (count < 10 or is_in_doubt)
+            await clock.sleep_until_us(clock.boot_us() + SECOND)
+        assert time.now_us() - clock.wall_us() == (0 if is_in_doubt else then_us)
+
+    run_virtual(story())
+
+
+def test_two_clocks_that_answer_in_turn_and_are_close_together_are_believed() -> None:
+    async def story() -> None:
+        clock = VirtualClock()
+        store = _AnsweringLate(clock)
+        time = SharedTime(store, clock)  # type: ignore[arg-type]  # it is only ever asked for the time
+        await time.sample()
+        for count in range(11):
+            store.skew_us = (20 + 2 * (count % 2)) * SECOND
+            await time.sample()
+            await clock.sleep_until_us(clock.boot_us() + SECOND)
+        assert not time.is_in_doubt
+
+    run_virtual(story())
+
+
 # ── suspended ─────────────────────────────────────────────────────────────────────────────────────────
 
 SUSPENDED_US = 10 * MINUTE

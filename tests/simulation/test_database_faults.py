@@ -11,6 +11,7 @@ from support.simulated_database import DatabaseStage
 from ostinato.core.instants import MILLISECOND, SECOND
 from ostinato.errors import UnavailableError
 from ostinato.simulation.database_calls import Transaction
+from ostinato.simulation.database_clock import BELIEVED_US
 from ostinato.simulation.database_locks import exclusive
 from ostinato.simulation.database_store import SimulatedStore
 from ostinato.simulation.history import RowCommitted
@@ -323,5 +324,83 @@ def test_the_clock_of_the_database_jumps_drifts_and_is_corrected() -> None:
         stage.server.correct_clock()
         await stage.pass_us(SECOND)
         assert clock.wall_us() == START_US + 21 * SECOND
+
+    run_virtual(main())
+
+
+def test_what_the_clock_has_shown_may_be_believed_for_a_minute() -> None:
+    async def main() -> None:
+        stage = DatabaseStage()
+        clock = stage.server.clock
+        clock.is_told("n")
+        clock.jump(-20 * SECOND)
+        for _ in range(6):
+            await stage.pass_us(10 * SECOND)
+            # It is told in time, and after that another has asked that never was.
+            clock.is_told("n")
+            clock.asks("new")
+            assert clock.believed_us() == (clock.wall_us(), clock.wall_us() + 20 * SECOND)
+        await stage.pass_us(SECOND)
+        assert clock.believed_us() == (clock.wall_us(), clock.wall_us())
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize("told_again", ["asks", "is_told"])
+def test_the_minute_begins_anew_for_a_node_that_has_been_told_nothing_meanwhile(told_again: str) -> None:
+    """It was cut off and asked in vain, or stood still while its answer waited."""
+
+    async def main() -> None:
+        stage = DatabaseStage()
+        clock = stage.server.clock
+        clock.is_told("n")
+        clock.jump(-20 * SECOND)
+        await stage.pass_us(90 * SECOND)
+        assert clock.believed_us() == (clock.wall_us(), clock.wall_us())
+        getattr(clock, told_again)("n")
+        await stage.pass_us(BELIEVED_US)
+        assert clock.believed_us() == (clock.wall_us(), clock.wall_us() + 20 * SECOND)
+        await stage.pass_us(SECOND)
+        assert clock.believed_us() == (clock.wall_us(), clock.wall_us())
+
+    run_virtual(main())
+
+
+def test_a_time_whose_minute_was_over_when_the_node_was_told_is_believed_no_more() -> None:
+    async def main() -> None:
+        stage = DatabaseStage()
+        clock = stage.server.clock
+        clock.jump(-20 * SECOND)
+        await stage.pass_us(BELIEVED_US + SECOND)
+        clock.is_told("n")
+        await stage.pass_us(90 * SECOND)
+        clock.asks("n")
+        assert clock.believed_us() == (clock.wall_us(), clock.wall_us())
+
+    run_virtual(main())
+
+
+def test_a_store_that_keeps_time_tells_the_clock_of_its_questions_and_answers() -> None:
+    async def main() -> None:
+        stage = DatabaseStage()
+        clock = stage.server.clock
+        node, client = stage.store("n"), stage.store("c")
+        node.keeps_time = True
+        await node.now_us()
+        await client.now_us()
+        clock.jump(-20 * SECOND)
+        await stage.pass_us(90 * SECOND)
+        await client.now_us()
+        assert clock.believed_us() == (clock.wall_us(), clock.wall_us())
+        stage.server.stall()
+        question = asyncio.ensure_future(node.now_us())
+        await stage.pass_us(SECOND)
+        assert clock.believed_us() == (clock.wall_us(), clock.wall_us() + 20 * SECOND)
+        stage.server.resume()
+        assert await question <= clock.wall_us()
+        for _ in range(7):
+            await stage.pass_us(9 * SECOND)
+            await node.now_us()
+        assert clock.believed_us() == (clock.wall_us(), clock.wall_us())
 
     run_virtual(main())

@@ -5,7 +5,8 @@ tells the time only as exactly as its way there and back was short: the clock is
 sample proves it wrong, so that a slow answer makes nobody early (I4). One that is more than 5 s off what was
 expected is not believed until others have said the same for 10 s; until then time triggers are held. So a
 clock that jumps by years and is set right again fires nothing, and leaves no trigger behind whose next fire
-is years away (C165).
+is years away (C165). What may move the clock without a doubt, up to 5 s, ends no doubt and begins none anew:
+a clock that is set right in steps, or two servers that answer in turn, would be waited for without end.
 """
 
 from __future__ import annotations
@@ -17,15 +18,14 @@ from ostinato.core.instants import SECOND
 from ostinato.store.protocol import Store
 
 JUMP_US = 5 * SECOND
-#: A sample confirms a jump when it lands this close to the first that showed it.
-CONFIRM_US = SECOND
-#: So long the samples have to confirm it.
+#: So long the samples have to confirm a jump.
 CONFIRM_AFTER_US = 10 * SECOND
 
 
 class _Doubt(NamedTuple):
     """A jump that is not believed yet."""
 
+    #: Moved by the samples as that of the clock is.
     offset_us: int
     since_boot_us: int
 
@@ -66,9 +66,11 @@ class SharedTime:
         nearest_us = min(max(self._offset_us, low_us), high_us)
         off_us = nearest_us - self._offset_us
         doubt = self._doubt
-        if doubt is None or not low_us - CONFIRM_US <= doubt.offset_us <= high_us + CONFIRM_US:
+        if doubt is None or not low_us - JUMP_US <= doubt.offset_us <= high_us + JUMP_US:
             # However long its answer took, it shows the jump no earlier than it shows it.
             doubt = _Doubt(nearest_us, received_us)
+        else:
+            doubt = doubt._replace(offset_us=min(max(doubt.offset_us, low_us), high_us))
         if abs(off_us) <= JUMP_US or sent_us - doubt.since_boot_us >= CONFIRM_AFTER_US:
             self._offset_us, self._doubt = nearest_us, None
         else:

@@ -183,7 +183,7 @@ class Cluster:
             self._machine(name),
             network=self.network,
             history=self.history,
-            store_for=self._store_for,
+            store_for=self._node_store_for,
             config=config,
         )
 
@@ -210,6 +210,11 @@ class Cluster:
 
     def _store_for(self, process: Process, clock: Clock) -> Store:
         return self.server.store_for(process, clock)
+
+    def _node_store_for(self, process: Process, clock: Clock) -> Store:
+        store = self.server.store_for(process, clock)
+        store.keeps_time = True
+        return store
 
     def _machine(self, name: str) -> Machine:
         skew_us, drift_ppm = self.options.skew_us_max, self.options.drift_ppm_max

@@ -86,6 +86,9 @@ class SimulatedStore:
         self._hints = Hints()
         #: Hears of what others have committed; begins when somebody first waits for it.
         self.is_listening = False
+        #: A node's, which asks for the time about once a second and goes by what it is told.
+        self.keeps_time = False
+        self._process = process
 
     @property
     def capabilities(self) -> Capabilities:
@@ -218,7 +221,16 @@ class SimulatedStore:
 
     # ── read by owners ───────────────────────────────────────────────────────────────────────────────
 
-    now_us = _reads("reading the time", "owner", MemoryStore.now_us)
+    async def now_us(self) -> int:
+        clock = self.server.clock
+        if self.keeps_time:
+            clock.asks(self._process)
+        now_us = await self._read_time()
+        if self.keeps_time:
+            clock.is_told(self._process)
+        return now_us
+
+    _read_time = _reads("reading the time", "owner", MemoryStore.now_us)
     nodes = _reads("reading the nodes", "people", MemoryStore.nodes)
     partition_owners = _reads("reading the owners", "people", MemoryStore.partition_owners)
     find_work = _reads("finding work", "owner", MemoryStore.find_work)
