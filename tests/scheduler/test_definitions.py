@@ -81,6 +81,26 @@ def test_a_read_that_is_older_than_a_change_does_not_hide_it(change: str) -> Non
     run_virtual(story())
 
 
+@pytest.mark.parametrize("change", ["disable", "delete"])
+def test_a_change_counts_while_its_own_writer_has_not_heard_of_it(change: str) -> None:
+    async def story() -> None:
+        store, definitions, proof = await owned_store()
+        batch = CommitBatch(proofs=[proof])
+        if change == "disable":
+            batch.flags.append(SetTaskFlags("default", "t", proof.partition, disabled=True))
+        else:
+            batch.deletions.append(DeleteTask("default", "t", proof.partition))
+        with definitions.changing([REF]):
+            await definitions.load_tasks([REF])
+            assert definitions.withdrawn(REF) == ""
+            await store.commit(batch)
+            await definitions.load_tasks([REF])
+            assert definitions.withdrawn(REF) != ""
+        assert definitions.task(REF) is None
+
+    run_virtual(story())
+
+
 def test_a_task_that_is_gone_is_looked_for_again_each_time() -> None:
     async def story() -> None:
         store, definitions, _ = await owned_store()

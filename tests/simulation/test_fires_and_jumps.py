@@ -62,3 +62,14 @@ def test_a_trigger_is_held_until_a_jump_is_confirmed_and_no_longer(
     story.healed()
     story.wait(EVERY_US + late_us).tick()
     assert bool(story.verdict()) == is_violated
+
+
+@pytest.mark.parametrize("missing_count", [0, 1])
+def test_of_fires_beyond_number_the_last_ones_are_made_up(missing_count: int) -> None:
+    story = Story(Fires)
+    story.known_task()
+    story.wait(1_000_000 * EVERY_US)
+    last_us = START_US + 1_000_000 * EVERY_US
+    made_up = [last_us - number * EVERY_US for number in range(story.trigger.spec.misfire_bound)]
+    story.commit(story.advance(last_us + EVERY_US), *story.fired(*made_up[missing_count:]))
+    assert len(story.verdict()) == missing_count

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 
 import msgspec
 
@@ -30,6 +31,8 @@ class Definitions:
         self._routed: dict[TaskRef, dict[int, TaskDefinition]] = {}
         #: How often something that was at hand has ceased to be.
         self.loss_count = 0
+        #: Tasks of which a change is being written: perhaps it is, and perhaps nobody hears of it for long.
+        self._changing: frozenset[TaskRef] = frozenset()
         #: For each read under way, the tasks that have changed since it began.
         self._reads: list[set[TaskRef]] = []
         #: For each read under way, partitions that have been taken since it began.
@@ -64,7 +67,7 @@ class Definitions:
     async def load_tasks(self, refs: Iterable[TaskRef]) -> None:
         """Have the newest versions of tasks at hand."""
         self._bound()
-        missing = [ref for ref in refs if ref not in self._tasks]
+        missing = [ref for ref in refs if ref not in self._tasks or ref in self._changing]
         while missing:
             changed: set[TaskRef] = set()
             taken: set[int] = set()
@@ -85,7 +88,8 @@ class Definitions:
                     # What most instances pin; a version never changes.
                     self._pinned[ref, row.version] = row.definition
                     self._gone.discard(ref)
-                elif ref not in self._tasks:
+                elif ref not in self._tasks or ref in self._changing:
+                    self._tasks.pop(ref, None)
                     self._gone.add(ref)
             # What was read may be older than the change; kept, it would hide the change for good.
             missing = [ref for ref in missing if ref in changed]
@@ -121,6 +125,20 @@ class Definitions:
                 found = msgspec.structs.replace(pinned, labels=task.definition.labels)
             self._routed.setdefault(ref, {})[version] = found
         return found
+
+    @contextmanager
+    def changing(self, refs: Collection[TaskRef]) -> Iterator[None]:
+        """While a change of flags, or a deletion, is being written: each load reads these tasks anew.
+
+        The database may have it, and a client its answer, long before the owner hears that it was written.
+        """
+        self._changing = self._changing.union(refs)
+        try:
+            yield
+        finally:
+            self._changing = self._changing.difference(refs)
+            for ref in refs:
+                self.forget(ref)
 
     def forget(self, ref: TaskRef) -> None:
         """The task has changed."""

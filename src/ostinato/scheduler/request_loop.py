@@ -61,9 +61,9 @@ class RequestLoop(Loop):
             return None
         effects = Effects()
         changed = await self._decide(_one_per_subject(requests), into=effects)
-        outcome = await self._committer.commit(effects)
+        with self._definitions.changing(changed):
+            outcome = await self._committer.commit(effects)
         for ref in changed:
-            self._definitions.forget(ref)
             self._held.stale(ref)
         self._triggers.wake()
         return self._clock.boot_us() + (AGAIN_US if outcome.dropped else 0)

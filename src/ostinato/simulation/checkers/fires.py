@@ -8,6 +8,8 @@ has fired before: there is one instance of each (I8).
 
 from __future__ import annotations
 
+from collections import deque
+
 from ostinato.core.changes import TriggerRow
 from ostinato.core.definition import TaskRef, TaskRow
 from ostinato.core.instants import MINUTE, SECOND, format_instant
@@ -24,7 +26,6 @@ LATE_US = 10 * SECOND
 DOUBT_US = CONFIRM_AFTER_US + 2 * SECOND
 #: Its next time is its first from so long ahead on at the latest: the furthest that a clock was believed.
 AHEAD_US = 2 * MINUTE
-_STEPS_MAX = 2_000
 
 
 class Fires(Checker):
@@ -155,10 +156,10 @@ class Fires(Checker):
         if after.spec.misfire != "fire_all":
             return
         now_us = self.known.shared_us(at_us) + self.known.time_tolerance_us
-        due = _due(before, last_us=now_us if after.next_us is None else after.next_us - 1)
+        last_us = now_us if after.next_us is None else after.next_us - 1
         missing = [
             fire_us
-            for fire_us in due[-after.spec.misfire_bound :]
+            for fire_us in _due(before, last_us=last_us, count=after.spec.misfire_bound)
             if fire_us not in fired and (before.id, fire_us) not in self._fired
         ]
         if missing:
@@ -175,11 +176,23 @@ class Fires(Checker):
                 self.violate(event.at_us, instance.id, sentence)
 
 
-def _due(trigger: TriggerRow, *, last_us: int) -> list[int]:
-    """Instants of the schedule, from the one that is next up to `last_us`."""
-    found: list[int] = []
-    at_us = trigger.next_us
-    while at_us is not None and at_us <= last_us and len(found) < _STEPS_MAX:
-        found.append(at_us)
-        at_us = next_fire(trigger.spec, at_us, created_us=trigger.created_us, spread_key=str(trigger.ref))
-    return found
+def _due(trigger: TriggerRow, *, last_us: int, count: int) -> list[int]:
+    """The last `count` instants of the schedule, from the one that is next up to `last_us`."""
+    first_us = trigger.next_us
+    assert first_us is not None, "only what has a next time moves on"
+    back_us = MINUTE
+    while True:
+        # A clock may have been put forward by years: their instants are not gone through.
+        from_us = max(last_us - back_us, first_us - 1)
+        found: deque[int] = deque(maxlen=count)
+        at_us = _next(trigger, from_us) if from_us >= first_us else first_us
+        while at_us is not None and at_us <= last_us:
+            found.append(at_us)
+            at_us = _next(trigger, at_us)
+        if len(found) == count or from_us < first_us:
+            return list(found)
+        back_us *= 2
+
+
+def _next(trigger: TriggerRow, after_us: int) -> int | None:
+    return next_fire(trigger.spec, after_us, created_us=trigger.created_us, spread_key=str(trigger.ref))
