@@ -49,3 +49,11 @@ def test_beyond_a_few_instances_are_left_to_the_next_look() -> None:
         hints.add([make_instance(number)])
     assert [row.id for row in hints.take()] == [make_instance(n).id for n in range(HINTED_COUNT_MAX)]
     assert hints.take() == []
+
+
+def test_an_instance_that_was_submitted_again_is_named_once() -> None:
+    hints = Hints()
+    hints.add([_PLAIN])
+    hints.add([make_instance(2), _PLAIN])
+    assert [row.id for row in hints.take()] == [_PLAIN.id, make_instance(2).id]
+    assert hints.take() == []

@@ -38,19 +38,24 @@ _decode = msgspec.json.Decoder(list[_Named]).decode
 
 
 class Hints:
-    """Instances that have been named and not been asked for; beyond a few they are left to the next look."""
+    """Instances that have been named and not been asked for; beyond a few they are left to the next look.
+
+    A submission that is repeated with its id, as after a lost answer, names its instance again.
+    """
 
     def __init__(self) -> None:
-        self._instances: list[Instance] = []
+        self._instances: dict[str, Instance] = {}
 
     def add(self, instances: Sequence[Instance]) -> None:
         """These have been named."""
-        self._instances += instances[: HINTED_COUNT_MAX - len(self._instances)]
+        for instance in instances:
+            if len(self._instances) < HINTED_COUNT_MAX:
+                self._instances[instance.id] = instance
 
     def take(self) -> list[Instance]:
-        """Those named since the last call."""
-        taken, self._instances = self._instances, []
-        return taken
+        """Those named since the last call, each once."""
+        taken, self._instances = self._instances, {}
+        return list(taken.values())
 
 
 def is_plain(instance: Instance) -> bool:
