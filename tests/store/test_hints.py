@@ -5,7 +5,16 @@ from __future__ import annotations
 import pytest
 
 from ostinato.core.states import Hold, State
-from ostinato.store.hints import HINTED_COUNT_MAX, Hints, decode_hint, encode_hint, is_plain, named
+from ostinato.store.batches import Submission, SubmitReceipt
+from ostinato.store.hints import (
+    HINTED_COUNT_MAX,
+    Hints,
+    decode_hint,
+    encode_hint,
+    is_plain,
+    named,
+    named_by,
+)
 from ostinato.testing.contracts.store_kit import T0, make_instance
 
 _PLAIN = make_instance(1, task="ü'\\", due_us=T0, created_us=T0, expires_us=T0 + 1, payload=b"1")
@@ -57,3 +66,13 @@ def test_an_instance_that_was_submitted_again_is_named_once() -> None:
     hints.add([make_instance(2), _PLAIN])
     assert [row.id for row in hints.take()] == [_PLAIN.id, make_instance(2).id]
     assert hints.take() == []
+
+
+def test_a_submission_that_was_made_before_names_nothing() -> None:
+    """Its instance may be due at another time, before which it is not to start (I4)."""
+    submission = Submission(instance=_PLAIN)
+    assert named_by(submission, SubmitReceipt(_PLAIN.id, created=True)) == [named(_PLAIN)]
+    assert named_by(submission, SubmitReceipt(_PLAIN.id, created=False)) == []
+    assert named_by(submission, None) == []
+    later = Submission(instance=make_instance(2, due_us=T0 + 1, created_us=T0))
+    assert named_by(later, SubmitReceipt("i000002", created=True)) == []

@@ -30,7 +30,7 @@ from ostinato.store.batches import (
     SubmitReceipt,
 )
 from ostinato.store.changes import ChangeSignal
-from ostinato.store.hints import Hints, is_plain, named
+from ostinato.store.hints import Hints, named_by
 from ostinato.store.memory import MemoryStore
 from ostinato.store.newest import submit_if_newest
 from ostinato.store.protocol import Capabilities
@@ -132,8 +132,7 @@ class SimulatedStore:
     def take_hinted(self) -> list[Instance]:
         return self._hints.take()
 
-    def _told(self, submissions: Sequence[Submission] = ()) -> None:
-        hinted = [named(each.instance) for each in submissions[:1] if is_plain(each.instance)]
+    def _told(self, hinted: Sequence[Instance] = ()) -> None:
         self.hear(hinted)
         self.server.announce(self, hinted)
 
@@ -183,7 +182,7 @@ class SimulatedStore:
     async def submit(self, submissions: Sequence[Submission]) -> list[SubmitReceipt]:
         receipts = await writes.submit(self.calls, [self._short_lived(each) for each in submissions])
         if receipts:
-            self._told(submissions)
+            self._told(named_by(submissions[0], receipts[0]))
         return receipts
 
     async def submit_if_newest(self, submission: Submission) -> SubmitReceipt | None:

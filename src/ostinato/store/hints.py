@@ -13,6 +13,7 @@ import msgspec
 
 from ostinato.core.model import Instance
 from ostinato.core.states import State
+from ostinato.store.batches import Submission, SubmitReceipt
 
 #: Instances that one hint names, and that a reader keeps until it is asked for them.
 HINTED_COUNT_MAX = 32
@@ -72,6 +73,12 @@ def is_plain(instance: Instance) -> bool:
 def named(instance: Instance | _Named) -> Instance:
     """What a hint says of it."""
     return Instance(state=State.PENDING, payload=b"", **{name: getattr(instance, name) for name in _FIELDS})
+
+
+def named_by(submission: Submission, receipt: SubmitReceipt | None) -> list[Instance]:
+    """What a hint says of a submission: of one that was made before it does not know what became of it."""
+    is_new = receipt is not None and receipt.created
+    return [named(submission.instance)] if is_new and is_plain(submission.instance) else []
 
 
 def encode_hint(instances: Sequence[Instance], *, bytes_max: int) -> str:

@@ -31,7 +31,7 @@ from ostinato.store.batches import (
     SubmitReceipt,
     WaitingTasks,
 )
-from ostinato.store.hints import Hints, encode_hint, is_plain, named
+from ostinato.store.hints import Hints, encode_hint, named_by
 from ostinato.store.postgres import ownership, tasks, work
 from ostinato.store.postgres.blockers import ending_blockers
 from ostinato.store.postgres.changes import Listener
@@ -67,6 +67,7 @@ _HINT_BYTES_MAX = 7_900
 _LOOKS_MAX = 6
 
 Result = TypeVar("Result")
+Receipts = TypeVar("Receipts", bound=Sequence[SubmitReceipt | None])
 
 
 class PostgresStore(ServerStore):
@@ -348,8 +349,8 @@ class PostgresStore(ServerStore):
             return (await self.submit([submission]))[0]
 
     async def _submitted(
-        self, submissions: Sequence[Submission], insert: Callable[[Sequence[Submission]], Awaitable[Result]]
-    ) -> Result:
+        self, submissions: Sequence[Submission], insert: Callable[[Sequence[Submission]], Awaitable[Receipts]]
+    ) -> Receipts:
         """What `insert` returns, around which is what all submissions have in common."""
         for submission in submissions:
             instance = submission.instance
@@ -365,8 +366,8 @@ class PostgresStore(ServerStore):
             raise UserError("INVALID_VALUE", f"instances cannot be stored: {problem}") from error
         finally:
             self.floors.submitted(submissions)
-        if len(submissions) == 1 and is_plain(submissions[0].instance):
-            hinted = [named(submissions[0].instance)]
+        if len(submissions) == 1:
+            hinted = named_by(submissions[0], receipts[0])
             self._hints.add(hinted)
             self._to_name.add(hinted)
         self._told()
