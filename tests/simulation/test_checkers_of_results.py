@@ -92,6 +92,24 @@ def _lost_with_its_disk(story: Story) -> None:
     story.wait(MINUTE).fail(code="WORKER_LOST", category="lost")
 
 
+def _lost_while_its_supervisor_is_frozen(story: Story) -> None:
+    """Its disk had been slow, and is not any more."""
+    _running(story)
+    story.fault("supervisor_frozen")
+    story.fault("disk_slow")
+    story.fault("disk_slow", ends=True)
+    story.end()
+    story.wait(MINUTE).fail(code="WORKER_LOST", category="lost")
+
+
+def _lost_after_its_supervisor_was_frozen(story: Story) -> None:
+    _running(story)
+    story.fault("supervisor_frozen")
+    story.fault("supervisor_frozen", ends=True)
+    story.end()
+    story.wait(MINUTE).fail(code="WORKER_LOST", category="lost")
+
+
 def _ended_and_never_heard_of(story: Story) -> None:
     _running(story)
     story.end()
@@ -226,6 +244,7 @@ _REFUSED: list[tuple[type[Checker], Course]] = [
     (ResultsCountOnce, _failure_of_nothing),
     (ResultsCountOnce, _lost_though_it_had_ended),
     (ResultsCountOnce, _ended_and_never_heard_of),
+    (ResultsCountOnce, _lost_after_its_supervisor_was_frozen),
     (ResultsCountOnce, _refused_while_it_runs),
     (TerminalIsFinal, _back_to_work),
     (TerminalIsFinal, _replayed_by_nobody),
@@ -244,6 +263,7 @@ _PASSING: list[tuple[type[Checker], Course]] = [
     (ResultsCountOnce, _loss_of_nothing),
     (ResultsCountOnce, _lost_then_refused),
     (ResultsCountOnce, _lost_with_its_disk),
+    (ResultsCountOnce, _lost_while_its_supervisor_is_frozen),
     (ResultsCountOnce, _ended_at_the_very_end),
     (TerminalIsFinal, _replayed),
     (TerminalIsFinal, _retried),

@@ -40,7 +40,8 @@ class ResultsCountOnce(Checker):
         self._fresh: deque[tuple[int, str, str]] = deque()
         #: By attempt id: the instance, and the machine that has the result.
         self._owed: dict[str, tuple[str, str]] = {}
-        self._waiting: set[str] = set()
+        #: What holds up a machine's results, each with the machine: several may at once.
+        self._waiting: set[tuple[str, str]] = set()
 
     def on(self, event: Event) -> None:
         match event:
@@ -123,7 +124,9 @@ class ResultsCountOnce(Checker):
             return
         self._ended.put(event.attempt_id, event.how, at_us=event.at_us)
         began = self._began.get(event.attempt_id)
-        if began is None or event.how == "killed" or began.machine in self._waiting:
+        if began is None or event.how == "killed":
+            return
+        if any(machine == began.machine for _, machine in self._waiting):
             return
         while self._fresh and self._fresh[0][0] < event.at_us - SPOOLED_US:
             self._fresh.popleft()
@@ -133,7 +136,7 @@ class ResultsCountOnce(Checker):
 
     def _fault(self, event: Fault) -> None:
         if event.kind in WAITS:
-            (self._waiting.discard if event.ends else self._waiting.add)(event.target)
+            (self._waiting.discard if event.ends else self._waiting.add)((event.kind, event.target))
         if event.ends:
             return
         if event.kind == "machine_replaced":
