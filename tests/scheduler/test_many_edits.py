@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from support.cluster import Cluster, python_task
 
 from ostinato.core.definition import TaskRef
-from ostinato.core.instants import MILLISECOND, MINUTE, SECOND
+from ostinato.core.instants import HOUR, MILLISECOND, MINUTE, SECOND
 from ostinato.core.model import Instance
 from ostinato.core.schedule.trigger import CronTrigger, IntervalTrigger
+from ostinato.scheduler.shared_time import _Doubt
 from ostinato.store.batches import CommitBatch, CommitReport
 from ostinato.store.memory import MemoryStore
 from ostinato.testing.virtual_clock import START_US, VirtualClock, run_virtual
@@ -133,6 +134,36 @@ def test_what_was_due_up_to_the_edit_fires_under_the_old_version_whatever_made_r
         await cluster.node.start()
         await cluster.until(lambda: _all_in_force(store))
         assert forgotten
+        rows = await cluster.instances()
+        assert [(row.fire_us, row.task_version) for row in rows] == [(START_US + MINUTE, 1)]
+        await cluster.stop()
+
+    run_virtual(story())
+
+
+def test_what_was_due_up_to_the_edit_fires_although_the_clock_is_doubted_meanwhile() -> None:
+    async def story() -> None:
+        cluster, store = _cluster()
+        every_minute = (CronTrigger(cron="* * * * *"),)
+        await cluster.start(python_task("t", triggers=every_minute))
+        await cluster.node.stop()
+        await cluster.sleep(MINUTE)
+        await store.apply(
+            [python_task("t", triggers=every_minute, priority=7)], now_us=cluster.clock.wall_us()
+        )
+        cluster.node = cluster._node()
+        doubted: list[TaskRef] = []
+
+        def doubt(refs: Sequence[TaskRef]) -> None:
+            if not doubted:
+                doubted.extend(refs)
+                # The next sample says that it was nothing.
+                cluster.node.parts.time._doubt = _Doubt(HOUR, cluster.clock.boot_us())
+
+        store.on_live = doubt
+        await cluster.node.start()
+        await cluster.until(lambda: _all_in_force(store))
+        assert doubted
         rows = await cluster.instances()
         assert [(row.fire_us, row.task_version) for row in rows] == [(START_US + MINUTE, 1)]
         await cluster.stop()
