@@ -335,6 +335,19 @@ def _edit_drops_a_fire(story: Story) -> None:
     _edited(story, at_us=START_US + EVERY_US)
 
 
+def _edited_again_after_the_fire(story: Story) -> None:
+    """The first edit comes into force: by it nothing was due, whenever the second one was made."""
+    story.known_task()
+    story.wait(2 * EVERY_US)
+    story.commit(story.flag(version=2, updated_us=START_US + EVERY_US - 1))
+    story.commit(story.flag(version=3, updated_us=START_US + 2 * EVERY_US))
+    gone = story.advance(None)
+    story.commit(
+        story.flag(scheduled_version=2),
+        type(gone)(at_us=0, transaction=0, process="p", before=gone.before, after=None),
+    )
+
+
 def _edit_dated_by_a_clock_ahead(story: Story) -> None:
     """It is ten seconds ahead, which the owner has not believed: nothing is due by its own time."""
     story.left_us = 11 * SECOND
@@ -426,6 +439,7 @@ _PASSING: list[tuple[type[Checker], Course]] = [
     (Fires, _resumed_without_the_past),
     (Fires, _stands_still_while_paused),
     (Fires, _edit_before_the_fire),
+    (Fires, _edited_again_after_the_fire),
     (Fires, _edit_dated_by_a_clock_ahead),
     (Liveness, _due_later),
     (Liveness, _submitted_after_the_healing),

@@ -38,6 +38,8 @@ class Fires(Checker):
         super().__init__(known, report)
         self._triggers: dict[str, TriggerRow] = {}
         self._tasks: dict[TaskRef, TaskRow] = {}
+        #: When each version of a task was made. It may come into force while there is a newer one.
+        self._edited_us: Remembered[tuple[TaskRef, int], int] = Remembered()
         #: Trigger and instant of what has fired.
         self._fired: Remembered[tuple[str, int], None] = Remembered()
         self._healed_us: int | None = None
@@ -116,6 +118,8 @@ class Fires(Checker):
         for change in event.tasks:
             if change.after is not None:
                 self._tasks[change.after.ref] = change.after
+                version = change.after.ref, change.after.version
+                self._edited_us.put(version, change.after.updated_us, at_us=event.at_us)
                 flagged.add(change.after.ref)
             elif change.before is not None:
                 self._tasks.pop(change.before.ref, None)
@@ -139,7 +143,8 @@ class Fires(Checker):
             return
         # An edit that is dated by a clock which nobody believed is not older than what is due by the owner's.
         now_us, _ = self.known.believed_us(at_us)
-        is_due = before.next_us <= min(task.updated_us, now_us)
+        edited_us = self._edited_us.get((task.ref, task.scheduled_version))
+        is_due = before.next_us <= min(task.updated_us if edited_us is None else edited_us, now_us)
         if is_due and (after is None or after.task_version != before.task_version):
             due = format_instant(before.next_us)
             self.violate(at_us, f"{before.ref}", f"an edit dropped the fire of {due} that was due before it")
