@@ -16,6 +16,7 @@ from ostinato.core.retry.policy import RetryPolicy
 from ostinato.core.schedule.trigger import CronTrigger, IntervalTrigger
 from ostinato.core.states import State
 from ostinato.observe.records import ClockJumped, ClockTrusted, NodeRejoined, PartitionsLost
+from ostinato.scheduler.retention_loop import KEYS_KEPT_US, ROUND_US
 from ostinato.scheduler.shared_time import SharedTime
 from ostinato.testing.virtual_clock import START_US, VirtualClock, run_virtual
 
@@ -242,6 +243,31 @@ def test_two_clocks_that_answer_in_turn_and_are_close_together_are_believed() ->
             await time.sample()
             await clock.sleep_until_us(clock.boot_us() + SECOND)
         assert not time.is_in_doubt
+
+    run_virtual(story())
+
+
+def test_a_clock_that_is_ahead_by_years_for_seconds_ends_no_idempotency_key() -> None:
+    """I8: retention goes by the time that is believed, not by what the database says at that moment."""
+
+    async def story() -> None:
+        fleet = Fleet()
+        (member,) = await fleet.open("a", python_task())
+        database = JumpingDatabase(fleet)
+        delete, ended_by_us = member.node.parts.store.delete_finished, list[int]()
+
+        async def noted(**arguments: int) -> int:
+            ended_by_us.append(arguments["keys_before_us"])
+            return await delete(**arguments)
+
+        member.node.parts.store.delete_finished = noted  # type: ignore[method-assign]  # the same, noted
+        await fleet.sleep(ROUND_US - 3 * SECOND)
+        database.skew_us = TEN_YEARS_US
+        await fleet.sleep(JUMPED_US)
+        database.skew_us = 0
+        assert len(ended_by_us) == 1
+        assert ended_by_us[0] <= START_US + ROUND_US + JUMPED_US - KEYS_KEPT_US
+        await fleet.close()
 
     run_virtual(story())
 

@@ -181,9 +181,9 @@ def count_deletions(member: FleetNode, calls: list[str]) -> None:
     """Note each time that this node deletes what is too old."""
     delete = store_of(member).delete_finished
 
-    async def counted(*, success_before_us: int, other_before_us: int, limit: int) -> int:
+    async def counted(**arguments: int) -> int:
         calls.append(member.address)
-        return await delete(success_before_us=success_before_us, other_before_us=other_before_us, limit=limit)
+        return await delete(**arguments)
 
     store_of(member).delete_finished = counted  # type: ignore[method-assign]  # the same, counted
 

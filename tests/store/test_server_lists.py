@@ -156,7 +156,7 @@ async def test_what_an_owner_looks_for_costs_no_more_in_a_large_table(server: Se
 
     async def delete(connection: AsyncConnection) -> None:
         found = await queries.delete_finished(
-            connection, success_before_us=T0 * 2, other_before_us=T0 * 2, now_us=T0, limit=50
+            connection, success_before_us=T0 * 2, other_before_us=T0 * 2, keys_before_us=T0, limit=50
         )
         assert found == 50
 

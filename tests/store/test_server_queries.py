@@ -63,7 +63,7 @@ def _chunk(instance_id: str, sequence: int, *, text: str = "line\n") -> OutputCh
 
 def _deletion(limit: int) -> Callable[[AsyncConnection], Awaitable[int]]:
     return lambda c: queries.delete_finished(
-        c, success_before_us=T0 + 1, other_before_us=T0 + 1, now_us=T0, limit=limit
+        c, success_before_us=T0 + 1, other_before_us=T0 + 1, keys_before_us=T0, limit=limit
     )
 
 

@@ -209,7 +209,9 @@ async def test_maintenance_that_stalls_on_one_statement_stops_nothing_else(
         cursor = other.cursor()
         cursor.execute("SELECT sentence FROM history WHERE instance_id = %s FOR UPDATE", (old[0].id,))
         deleting = asyncio.create_task(
-            store.delete_finished(success_before_us=T0 + 60 * SECOND, other_before_us=0, limit=500)
+            store.delete_finished(
+                success_before_us=T0 + 60 * SECOND, other_before_us=0, keys_before_us=T0, limit=500
+            )
         )
         await asyncio.wait((deleting,), timeout=0.3)
         assert not deleting.done()

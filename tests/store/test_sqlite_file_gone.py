@@ -38,7 +38,9 @@ _WRITES: dict[str, Callable[[SqliteStore], Awaitable[object]]] = {
     "register_node": lambda store: store.register_node(NODE),
     "renew_node": lambda store: store.renew_node(NODE.id),
     "take_partitions": lambda store: store.take_partitions(NODE.id, [0]),
-    "delete_finished": lambda store: store.delete_finished(success_before_us=0, other_before_us=0, limit=1),
+    "delete_finished": lambda store: store.delete_finished(
+        success_before_us=0, other_before_us=0, keys_before_us=0, limit=1
+    ),
 }
 
 

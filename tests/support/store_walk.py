@@ -130,7 +130,12 @@ async def walk_alike(first: Store, second: Store, rng: random.Random) -> int:
         number = 0
         for _ in range(STEPS):
             number += await _step(owners[0], stores, rng, number=number)
-        retention = {"success_before_us": T0 + 10 * SECOND, "other_before_us": T0 + 50, "limit": 30}
+        retention = {
+            "success_before_us": T0 + 10 * SECOND,
+            "other_before_us": T0 + 50,
+            "keys_before_us": T0,
+            "limit": 30,
+        }
         assert await first.delete_finished(**retention) == await second.delete_finished(**retention)
         return STEPS
     finally:

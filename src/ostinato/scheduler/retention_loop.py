@@ -8,6 +8,8 @@ from ostinato.scheduler.loop import Loop
 from ostinato.scheduler.parts import NodeParts
 
 ROUND_US = HOUR
+#: A key is kept for so long after its end: what was submitted while it lived may arrive late.
+KEYS_KEPT_US = HOUR
 #: Small, since every other commit waits behind a deletion on SQLite.
 BATCH_COUNT = 500
 
@@ -35,6 +37,7 @@ class RetentionLoop(Loop):
         deleted = await self._store.delete_finished(
             success_before_us=now_us - self._config.success_retention_us,
             other_before_us=now_us - self._config.other_retention_us,
+            keys_before_us=now_us - KEYS_KEPT_US,
             limit=BATCH_COUNT,
         )
         return self._clock.boot_us() + (0 if deleted == BATCH_COUNT else ROUND_US)

@@ -255,8 +255,14 @@ class Store(Protocol):
         """Triggers in force of a task."""
         ...
 
-    async def delete_finished(self, *, success_before_us: int, other_before_us: int, limit: int) -> int:
-        """Delete terminal instances that finished before, with history and output; returns how many."""
+    async def delete_finished(
+        self, *, success_before_us: int, other_before_us: int, keys_before_us: int, limit: int
+    ) -> int:
+        """Delete terminal instances that finished before, with history and output; returns how many.
+
+        Answered requests go with those that did not succeed, and idempotency keys that have ended by
+        `keys_before_us`, whatever the database's own clock says.
+        """
         ...
 
     async def record_workers(self, rows: Sequence[WorkerRow], *, gone_before_us: int) -> None:

@@ -107,12 +107,12 @@ def delete_finished(tables: Tables, *, success_before_us: int, other_before_us: 
     return len(old)
 
 
-def delete_old_requests(tables: Tables, *, before_us: int, now_us: int) -> None:
+def delete_old_requests(tables: Tables, *, before_us: int, keys_before_us: int) -> None:
     """Answered requests and expired keys have no other retention than that of what they asked for."""
     for identifier, answer in list(tables.answers.items()):
         if answer.answered_us < before_us:
             del tables.answers[identifier]
             del tables.requests[identifier]
     for name, row in list(tables.keys.items()):
-        if row.expires_us <= now_us:
+        if row.expires_us <= keys_before_us:
             del tables.keys[name]

@@ -198,8 +198,10 @@ class MemoryStore:
     async def triggers_of(self, ref: TaskRef) -> list[TriggerRow]:
         return self._tables.triggers_of(ref)
 
-    async def delete_finished(self, *, success_before_us: int, other_before_us: int, limit: int) -> int:
-        anyone.delete_old_requests(self._tables, before_us=other_before_us, now_us=self._clock.wall_us())
+    async def delete_finished(
+        self, *, success_before_us: int, other_before_us: int, keys_before_us: int, limit: int
+    ) -> int:
+        anyone.delete_old_requests(self._tables, before_us=other_before_us, keys_before_us=keys_before_us)
         return anyone.delete_finished(
             self._tables, success_before_us=success_before_us, other_before_us=other_before_us, limit=limit
         )

@@ -24,12 +24,12 @@ async def delete_finished(
     *,
     success_before_us: int,
     other_before_us: int,
-    now_us: int,
+    keys_before_us: int,
     limit: int,
 ) -> int:
     """One batch of retention. Answered requests and expired keys go in the same number per call."""
     await _delete_requests(connection, other_before_us, limit=limit)
-    await _delete_keys(connection, now_us, limit=limit)
+    await _delete_keys(connection, keys_before_us, limit=limit)
     old: list[str] = []
     for state in (State.SUCCESS, State.FAILED, State.SKIPPED, State.CANCELLED):
         before_us = success_before_us if state is State.SUCCESS else other_before_us
@@ -58,9 +58,9 @@ async def _delete_requests(connection: AsyncConnection, before_us: int, *, limit
     await delete_rows(connection, (request.c.id,), values=rows)
 
 
-async def _delete_keys(connection: AsyncConnection, now_us: int, *, limit: int) -> None:
+async def _delete_keys(connection: AsyncConnection, before_us: int, *, limit: int) -> None:
     order = _Order(idempotency_key.c.expires_us, "idempotency_key_expiry")
-    rows = await _free(connection, _KEY, idempotency_key.c.expires_us <= now_us, order=order, limit=limit)
+    rows = await _free(connection, _KEY, idempotency_key.c.expires_us <= before_us, order=order, limit=limit)
     await delete_rows(connection, _KEY, values=rows)
 
 

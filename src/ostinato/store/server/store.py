@@ -287,17 +287,19 @@ class ServerStore(ABC):
     async def triggers_of(self, ref: TaskRef) -> list[TriggerRow]:
         return await self._look_up("reading triggers", lambda c: triggers.triggers_of(c, ref), role="owner")
 
-    async def delete_finished(self, *, success_before_us: int, other_before_us: int, limit: int) -> int:
-        async def delete(connection: AsyncConnection) -> int:
-            return await queries.delete_finished(
-                connection,
+    async def delete_finished(
+        self, *, success_before_us: int, other_before_us: int, keys_before_us: int, limit: int
+    ) -> int:
+        return await self._find(
+            "deleting finished instances",
+            lambda c: queries.delete_finished(
+                c,
                 success_before_us=success_before_us,
                 other_before_us=other_before_us,
-                now_us=await self.server_now_us(connection),
+                keys_before_us=keys_before_us,
                 limit=limit,
-            )
-
-        return await self._find("deleting finished instances", delete)
+            ),
+        )
 
     async def record_workers(self, rows: Sequence[WorkerRow], *, gone_before_us: int) -> None:
         await self._find(

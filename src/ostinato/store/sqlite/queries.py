@@ -158,7 +158,7 @@ def delete_finished(
     *,
     success_before_us: int,
     other_before_us: int,
-    now_us: int,
+    keys_before_us: int,
     limit: int,
 ) -> int:
     """One batch of retention. Answered requests and expired keys go in the same number per call."""
@@ -169,7 +169,7 @@ def delete_finished(
         connection.execute(f"DELETE FROM {table} WHERE {column} IN (SELECT value FROM json_each(?))", (ids,))
     for table, condition, before_us in (
         ("request", "answered_us IS NOT NULL AND answered_us < ?", other_before_us),
-        ("idempotency_key", "expires_us <= ?", now_us),
+        ("idempotency_key", "expires_us <= ?", keys_before_us),
     ):
         connection.execute(
             f"DELETE FROM {table} WHERE rowid IN (SELECT rowid FROM {table} WHERE {condition} LIMIT ?)",

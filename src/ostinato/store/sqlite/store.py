@@ -279,14 +279,16 @@ class SqliteStore:
     async def triggers_of(self, ref: TaskRef) -> list[TriggerRow]:
         return await self._find("reading triggers", lambda c: tasks.triggers_of(c, ref))
 
-    async def delete_finished(self, *, success_before_us: int, other_before_us: int, limit: int) -> int:
+    async def delete_finished(
+        self, *, success_before_us: int, other_before_us: int, keys_before_us: int, limit: int
+    ) -> int:
         return await self._write(
             "deleting finished instances",
             lambda c: queries.delete_finished(
                 c,
                 success_before_us=success_before_us,
                 other_before_us=other_before_us,
-                now_us=self._clock.wall_us(),
+                keys_before_us=keys_before_us,
                 limit=limit,
             ),
         )
