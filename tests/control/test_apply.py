@@ -37,6 +37,8 @@ WRONG: list[tuple[dict[str, object], str, str]] = [
     ({"priority": "5"}, "INVALID_VALUE", "priority"),
     ({"overlap": "maybe"}, "INVALID_VALUE", "overlap"),
     ({"queue_bound": 0}, "INVALID_VALUE", "queue_bound"),
+    ({"shards": 0}, "INVALID_VALUE", "shards"),
+    ({"shards": 1_001}, "INVALID_VALUE", "shards"),
     ({"timeout_us": 0}, "INVALID_DURATION", "timeout"),
     ({"grace_us": -1}, "INVALID_DURATION", "grace"),
     ({"heartbeat_timeout_us": 0}, "INVALID_DURATION", "heartbeat_timeout"),

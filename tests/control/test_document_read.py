@@ -254,6 +254,7 @@ SAME: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"priority": 10}, {"priority": 10}),
     ({"overlap": "some"}, {"overlap": "some"}),
     ({"queue_bound": 0}, {"queue_bound": 0}),
+    ({"shards": 0}, {"shards": 0}),
     ({"labels": {"a": 1}}, {"labels": {"a": 1}}),
     ({"retry": {"max_retry": "x"}}, {"retry": {"max_retry": "x"}}),
     ({"retry": 3}, {"retry": 3}),

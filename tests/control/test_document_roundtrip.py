@@ -197,6 +197,7 @@ def definitions(draw: st.DrawFn) -> TaskDefinition:
         heartbeat_timeout_us=draw(st.none() | durations),
         overlap=draw(st.sampled_from([None, "allow", "forbid", "queue", "replace"])),
         queue_bound=draw(st.integers(1, 100_000)),
+        shards=draw(st.integers(1, 1_000)),
         priority=draw(st.integers(0, 9)),
         labels=draw(st.dictionaries(names, st.sampled_from(["", "eu", "on", "1"]), max_size=2)),
         exclusive=draw(st.sampled_from(["strict", "relaxed"])),
@@ -286,6 +287,7 @@ def test_a_default_that_is_said_makes_no_other_version_than_one_that_is_left_out
         "grace": "10s",
         "isolation": "".join(["sha", "red"]),
         "queue_bound": int("100"),
+        "shards": int("1"),
         "payload": {},
         "retry": {"max_interval": "10m", "jitter": "10%"},
     }

@@ -73,6 +73,7 @@ EVERYTHING: dict[str, Any] = {
             "heartbeat_timeout": "1m",
             "overlap": "queue",
             "queue_bound": 10,
+            "shards": 8,
             "priority": 9,
             "labels": {"zone": "eu"},
             "payload": {"a": [1, None, {"b": 0.5}]},

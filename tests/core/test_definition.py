@@ -74,6 +74,7 @@ definitions = st.builds(
     queue_timeout_us=_or(None, HOUR),
     overlap=_or(None, "forbid"),
     queue_bound=_or(100, 1_000),
+    shards=_or(1, 8),
     priority=_or(5, 9),
     labels=pairs,
     exclusive=_or("strict", "relaxed"),

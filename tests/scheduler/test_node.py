@@ -190,6 +190,35 @@ def test_c047_queue_runs_every_fire_in_order_and_never_two_at_once() -> None:
     run_virtual(story())
 
 
+def test_shards_of_one_fire_run_beside_each_other_and_those_of_the_next_after_them() -> None:
+    async def story() -> None:
+        cluster = Cluster()
+        task = python_task(triggers=(IntervalTrigger(every_us=10 * SECOND),), overlap="queue", shards=3)
+        await cluster.start(task)
+        worker = await worker_of(cluster, lambda item: None)
+        await cluster.sleep(35 * SECOND)
+        first = list(worker.assigned)
+        assert [(item.shard, item.shard_total) for item in sorted(first, key=lambda item: item.shard)] == [
+            (0, 3),
+            (1, 3),
+            (2, 3),
+        ]
+        assert len({item.fire_us for item in first}) == 1
+        await worker.finish(first[0], b"1")
+        await worker.finish(first[1], b"1")
+        await cluster.sleep(5 * SECOND)
+        assert len(worker.assigned) == 3
+        await worker.finish(first[2], b"1")
+        await cluster.until(lambda: value_of(len(worker.assigned) == 6))
+        second = worker.assigned[3:]
+        assert {item.shard for item in second} == {0, 1, 2}
+        assert {item.fire_us for item in second} == {first[0].fire_us + 10 * SECOND}
+        await worker.disconnect()
+        await cluster.stop()
+
+    run_virtual(story())
+
+
 def test_c043_forbid_goes_on_after_a_long_run_and_after_a_loss() -> None:
     async def story() -> None:
         cluster = Cluster()

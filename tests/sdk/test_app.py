@@ -40,6 +40,7 @@ def test_a_task_says_everything_that_its_options_do(app: App) -> None:
         grace=timedelta(seconds=5),
         overlap="queue",
         queue_bound=7,
+        shards=4,
         priority=0,
         labels={"zone": "a"},
         payload={"day": "2026-03-14"},
@@ -62,6 +63,7 @@ def test_a_task_says_everything_that_its_options_do(app: App) -> None:
     assert definition.retry == Retry.fixed(30)
     assert (definition.timeout_us, definition.grace_us) == (None, 5 * SECOND)
     assert (definition.overlap, definition.queue_bound, definition.priority) == ("queue", 7, 0)
+    assert definition.shards == 4
     assert definition.labels == {"zone": "a"}
     assert bytes(definition.payload) == b'{"day":"2026-03-14"}'
     assert (definition.queue_timeout_us, definition.heartbeat_timeout_us) == (HOUR, 30 * SECOND)

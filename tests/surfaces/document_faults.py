@@ -217,6 +217,9 @@ def _options() -> Mapping[str, DocumentFault]:
     rows = {
         "overlap unknown": task("INVALID_VALUE", "overlap", overlap="maybe"),
         "queue_bound 0": task("INVALID_VALUE", "queue_bound", overlap="queue", queue_bound=0),
+        "shards 0": task("INVALID_VALUE", "shards", shards=0),
+        "shards huge": task("INVALID_VALUE", "shards", shards=1_001),
+        "shards in words": task("INVALID_VALUE", "shards", shards="many"),
         "queue_bound huge": task("INVALID_VALUE", "queue_bound", overlap="queue", queue_bound=10**6),
         "exclusive unknown": task("INVALID_VALUE", "exclusive", exclusive="yes"),
         "isolation unknown": task("INVALID_VALUE", "isolation", isolation="container"),

@@ -32,6 +32,8 @@ MEMORY_LIMIT_MAX_BYTES = 2**50
 CPU_LIMIT_MIN = 0.01
 CPU_LIMIT_MAX = 4096.0
 QUEUE_BOUND_MAX = 100_000
+#: A fire's instances are made in one transaction, and looked at together by the next one's overlap rule.
+SHARDS_MAX = 1_000
 
 _ISOLATIONS = ("shared", "process")
 _OVERLAPS = ("allow", "forbid", "queue", "replace")
@@ -97,6 +99,7 @@ def _checks(definition: TaskDefinition) -> Iterator[Check]:
     yield from _limit_checks(definition)
     yield partial(validate_priority, definition.priority)
     yield partial(_validate_overlap, definition)
+    yield partial(_validate_shards, definition)
     yield from _label_checks(definition.labels)
     yield partial(validate_text, definition.description, field="description")
     yield partial(_validate_payload, definition)
@@ -109,6 +112,11 @@ def _validate_overlap(definition: TaskDefinition) -> None:
         )
     if not 1 <= definition.queue_bound <= QUEUE_BOUND_MAX:
         raise invalid(f"{definition.queue_bound} is not within 1 to {QUEUE_BOUND_MAX}", "queue_bound")
+
+
+def _validate_shards(definition: TaskDefinition) -> None:
+    if type(definition.shards) is not int or not 1 <= definition.shards <= SHARDS_MAX:
+        raise invalid(f"{definition.shards!r} is not a whole number from 1 to {SHARDS_MAX:,}", "shards")
 
 
 def _label_checks(labels: Mapping[str, str]) -> Iterator[Check]:

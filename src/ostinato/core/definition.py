@@ -104,6 +104,8 @@ class TaskDefinition(msgspec.Struct, frozen=True, omit_defaults=True):
     #: None: ``forbid`` for fires, ``allow`` for submissions.
     overlap: Overlap | None = None
     queue_bound: int = 100
+    #: Instances that each fire makes, which share its work: each is told its number (design section 5).
+    shards: int = 1
     priority: int = 5
     #: Labels that a worker must carry.
     labels: dict[str, str] = msgspec.field(default_factory=dict)

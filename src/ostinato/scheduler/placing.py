@@ -22,7 +22,7 @@ from ostinato.core.states import Hold, State
 from ostinato.scheduler.definitions import Definitions
 from ostinato.scheduler.parts import NodeParts
 
-#: Live instances considered by an overlap rule.
+#: Live instances considered by an overlap rule; of a task that has shards, live fires.
 LIVE_COUNT_MAX = 1000
 
 
@@ -198,7 +198,8 @@ class Placer:
         fresh = [row for row in instances if (row.namespace, row.task) in ruled and _is_submission(row)]
         if not fresh:
             return {}
-        live = await self._store.live_instances(list({row.ref: None for row in fresh}), limit=LIVE_COUNT_MAX)
+        refs = list({row.ref: None for row in fresh})
+        live = await self._store.live_instances(refs, limit=live_count_max(refs, self._definitions))
         return {
             row.id: [other for other in live.get(row.ref, []) if stands_before(other, row)] for row in fresh
         }
@@ -206,6 +207,12 @@ class Placer:
     def _has_rule(self, ref: TaskRef) -> bool:
         task = self._definitions.task(ref)
         return task is not None and task.definition.overlap not in (None, "allow")
+
+
+def live_count_max(refs: Sequence[TaskRef], definitions: Definitions) -> int:
+    """How many live instances of each of these tasks an overlap rule looks at."""
+    tasks = (definitions.task(ref) for ref in refs)
+    return LIVE_COUNT_MAX * max((task.definition.shards for task in tasks if task is not None), default=1)
 
 
 def paused(ref: TaskRef) -> Unplaced:

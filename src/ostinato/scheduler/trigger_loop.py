@@ -14,7 +14,7 @@ from ostinato.core.partition.fire import DueTrigger, LiveTask, fire
 from ostinato.core.partition.switch import overdue_before_edit, switch_version
 from ostinato.scheduler.loop import Loop
 from ostinato.scheduler.parts import NodeParts
-from ostinato.scheduler.placing import LIVE_COUNT_MAX
+from ostinato.scheduler.placing import live_count_max
 from ostinato.scheduler.shared_time import JUMP_US
 from ostinato.store.batches import ChangedTask
 
@@ -176,7 +176,9 @@ class TriggerLoop(Loop):
             if (task := self._definitions.task(ref)) is not None and task.definition.overlap != "allow"
         ]
         found: dict[TaskRef, list[Instance]] = (
-            await self._store.live_instances(ruled, limit=LIVE_COUNT_MAX) if ruled else {}
+            await self._store.live_instances(ruled, limit=live_count_max(ruled, self._definitions))
+            if ruled
+            else {}
         )
         return {ref: LiveTask(known={row.id: row for row in rows}) for ref, rows in found.items()}
 

@@ -29,6 +29,7 @@ class TaskOptions(TypedDict, total=False):
     """Options of every kind of task; the defaults are those of design section 11.
 
     `cron`, `every`, `at` and `triggers` may be combined; `timezone` is that of a `cron` given as text.
+    `shards` is how many instances each fire makes, each told its number (``context.shard``).
     `timeout` None means that an attempt may run for ever. `overlap` decides what happens while an earlier
     instance has not ended. `labels` must be carried by the worker. `payload` is what fires run with, and the
     base of every submission. `queue_timeout` fails an instance that has found no worker in that time after it
@@ -48,6 +49,7 @@ class TaskOptions(TypedDict, total=False):
     grace: Duration
     overlap: Overlap
     queue_bound: int
+    shards: int
     priority: int
     labels: Mapping[str, str]
     payload: Mapping[str, object]

@@ -75,6 +75,8 @@ _RUNS = (
 
 #: In a run of hours what waits ends by itself after so long, so that a cluster that is down a lot catches up.
 _QUEUE_TIMEOUT_US = 5 * MINUTE
+#: Of tasks that fire, how many have shards.
+_SHARDED_SHARE = 0.1
 #: There triggers are so many times more seldom, and cron expressions those of people.
 _SLOWER = 10
 _SLOW_CRONS = {
@@ -102,7 +104,18 @@ def profiles_of(
     profiles = [
         _particular(profile, Random(f"particular {seed} {profile.name}"), labels=labels) for profile in plain
     ]
+    profiles = [_sharded(profile, Random(f"shards {seed} {profile.name}")) for profile in profiles]
     return [_slower(profile) for profile in profiles] if is_long else profiles
+
+
+def _sharded(profile: Profile, rng: Random) -> Profile:
+    """A few of the tasks that fire have shards."""
+    definition = profile.definition
+    if not definition.triggers or rng.random() >= _SHARDED_SHARE:
+        return profile
+    return msgspec.structs.replace(
+        profile, definition=msgspec.structs.replace(definition, shards=rng.randrange(2, 5))
+    )
 
 
 def _slower(profile: Profile) -> Profile:

@@ -203,10 +203,11 @@ class Store(Protocol):
         ...
 
     async def find_overlap_ready(self, refs: Sequence[TaskRef]) -> list[Instance]:
-        """For each task at most one instance held as ``overlap`` that may start now.
+        """For each task at most one instance held as ``overlap`` that may start now, or one fire's shards.
 
         That is the earliest (fire_us, created_us, id), and only where no other live instance of the task
-        that is not itself held as ``overlap`` stands before it (`core.schedule.overlap.stands_before`).
+        that is not itself held as ``overlap`` stands before it (`core.schedule.overlap.stands_before`); with
+        it come the shards of its fire that are held as it is.
         """
         ...
 

@@ -17,10 +17,16 @@ HOURLY = CronTrigger(cron="0 * * * *")
 
 
 def fired(
-    live: LiveTask, *, overlap: str | None = None, now_us: int = NOW_US, spec: CronTrigger = HOURLY
+    live: LiveTask,
+    *,
+    overlap: str | None = None,
+    now_us: int = NOW_US,
+    spec: CronTrigger = HOURLY,
+    shards: int = 1,
+    queue_bound: int = 100,
 ) -> Effects:
     effects = Effects()
-    definition = task(overlap=overlap, triggers=(spec,))
+    definition = task(overlap=overlap, triggers=(spec,), shards=shards, queue_bound=queue_bound)
     due = DueTrigger(trigger(spec, next_us=NOW_US), definition, row(definition))
     fire(due, live, now_us=now_us, rng=rng(), into=effects)
     return effects
@@ -158,3 +164,55 @@ def test_after_a_pause_the_past_is_not_fired_again() -> None:
     skip_to_now(old.ref, [old], now_us=NOW_US + 3 * HOUR, into=effects)
     (advance,) = effects.batch.advances
     assert (advance.expected_next_us, advance.next_us) == (NOW_US, NOW_US + 4 * HOUR)
+
+
+# ── shards ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_fire_makes_an_instance_for_each_shard_in_one_batch() -> None:
+    effects = fired(LiveTask(known={}), shards=3)
+    made = effects.batch.inserts
+    assert [(row.fire_us, row.shard, row.shard_total) for row in made] == [
+        (NOW_US, number, 3) for number in range(3)
+    ]
+    assert len({row.id for row in made}) == 3
+    assert all(row.state is State.PENDING and row.hold is None for row in made)
+    assert len(effects.batch.advances) == 1
+
+
+def test_overlap_refuses_all_shards_of_a_fire_or_none() -> None:
+    running = instance(state=State.RUNNING, attempt=1, attempt_id="a1", shard=2, shard_total=3)
+    effects = fired(LiveTask(known={"i1": running}), shards=3)
+    assert [row.state for row in effects.batch.inserts] == [State.SKIPPED] * 3
+    assert len(effects.batch.history) == 3
+
+
+def _live(*, fires: int, shards: int) -> LiveTask:
+    known = {
+        f"f{fire_number}-{shard}": instance(
+            id=f"f{fire_number}-{shard}",
+            fire_trigger="t",
+            fire_us=NOW_US - MINUTE + fire_number,
+            shard=shard,
+            shard_total=shards,
+        )
+        for fire_number in range(fires)
+        for shard in range(shards)
+    }
+    return LiveTask(known=known)
+
+
+@pytest.mark.parametrize(("fires", "state"), [(2, State.PENDING), (3, State.SKIPPED)])
+def test_the_queue_is_bounded_in_fires_not_in_shards(fires: int, state: State) -> None:
+    effects = fired(_live(fires=fires, shards=4), overlap="queue", shards=4, queue_bound=2)
+    assert [row.state for row in effects.batch.inserts] == [state] * 4
+
+
+def test_a_fire_that_replaces_ends_every_shard_of_the_one_before_and_waits_as_a_whole() -> None:
+    live = _live(fires=1, shards=3)
+    live.known["f0-1"].state = State.RUNNING
+    effects = fired(live, overlap="replace", shards=2)
+    made = effects.batch.inserts
+    assert [row.hold for row in made] == [Hold.OVERLAP] * 2
+    assert [wish.instance_id for wish in effects.batch.cancel_requests] == ["f0-1"]
+    assert [row.instance_id for row in effects.batch.ended_waiting] == ["f0-0", "f0-2"]

@@ -370,11 +370,11 @@ def test_the_search_is_quick_however_far_the_next_fire_is() -> None:
     for text in ("* * * * *", "0 2 * * *", "0 0 29 2 */7", "0 0 29 2 *"):
         expression = parse_cron(text)
         next_cron_fire(expression, zone, at_us)
-        began = time.perf_counter()
+        began = time.process_time()
         for _ in range(200):
             next_cron_fire(expression, zone, at_us)
         # 50 µs is what a trigger loop with 100,000 tasks can afford; ten times that is a broken search.
-        assert (time.perf_counter() - began) / 200 < 500e-6
+        assert (time.process_time() - began) / 200 < 500e-6
 
 
 def test_a_preview_is_bounded() -> None:

@@ -9,6 +9,7 @@ from ostinato.control.apply import (
     CPU_LIMIT_MIN,
     PRIORITY_MAX,
     QUEUE_BOUND_MAX,
+    SHARDS_MAX,
     TRIGGERS_COUNT_MAX,
 )
 from ostinato.control.document.block import Block, Field
@@ -108,6 +109,14 @@ OPTIONS = Block(
             kind=Whole(1, QUEUE_BOUND_MAX),
             description="How many instances wait at most with overlap: queue.",
             default=100,
+        ),
+        Field(
+            name="shards",
+            attribute="shards",
+            kind=Whole(1, SHARDS_MAX),
+            description="How many instances each fire makes; each is told its number, to do its share.",
+            default=1,
+            examples=(8,),
         ),
         Field(
             name="priority",

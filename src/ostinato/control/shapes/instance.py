@@ -34,6 +34,9 @@ class InstanceShape(msgspec.Struct, kw_only=True):
     key: str | None
     #: Scheduled instant of the fire that made it.
     fire: str | None
+    #: Its number among the shards of its fire, from 0 on, and how many these are.
+    shard: int
+    shard_total: int
     created: str | None
     due: str | None
     started: str | None
@@ -200,6 +203,8 @@ def _common(instance: Instance) -> dict[str, Any]:
         "worker": instance.worker_name or None,
         "key": instance.key or None,
         "fire": instant(instance.fire_us),
+        "shard": instance.shard,
+        "shard_total": instance.shard_total,
         "created": instant(instance.created_us),
         "due": instant(instance.due_us),
         "started": instant(instance.started_us),

@@ -1,5 +1,7 @@
 """Triggers are due: fires become instances, under the misfire and overlap rules of their task.
 
+A fire makes one instance, or one for each shard: they are made together, and the rules look at the fire.
+
 Instances and the trigger's next time are one transaction, so a crash neither loses nor doubles a fire; should
 two owners ever try, (trigger, scheduled instant, shard) is unique in the database (I8).
 """
@@ -19,7 +21,13 @@ from ostinato.core.partition.assign import hold
 from ostinato.core.partition.effects import CancelSignal, Effects, FiredInstance
 from ostinato.core.partition.expire import end_waiting
 from ostinato.core.schedule.misfire import LATE_US, plan_fires
-from ostinato.core.schedule.overlap import LiveInstance, OverlapDecision, decide_overlap, replaced_cause
+from ostinato.core.schedule.overlap import (
+    LiveInstance,
+    OverlapDecision,
+    decide_overlap,
+    fire_of,
+    replaced_cause,
+)
 from ostinato.core.states import Hold, State
 
 
@@ -49,6 +57,7 @@ class LiveTask(msgspec.Struct):
                 state=instance.state,
                 due_us=instance.due_us,
                 is_waiting_replacement=instance.hold is Hold.OVERLAP,
+                fire=fire_of(instance),
             )
             for instance in self.known.values()
         ]
@@ -70,7 +79,16 @@ def fire(due: DueTrigger, live: LiveTask, *, now_us: int, rng: Random, into: Eff
     last_us = trigger.last_us
     if plan.skipped_reason is not None and plan.missed_last_us is not None:
         last_us = plan.missed_last_us
-        _insert(due, plan.missed_last_us, plan.skipped_reason, now_us=now_us, rng=rng, into=into)
+        for shard in range(due.definition.shards):
+            _insert(
+                due,
+                plan.missed_last_us,
+                plan.skipped_reason,
+                shard=shard,
+                now_us=now_us,
+                rng=rng,
+                into=into,
+            )
     for planned in plan.fires:
         last_us = planned.scheduled_us if last_us is None else max(last_us, planned.scheduled_us)
         is_told = planned.made_up or planned.late_us >= LATE_US
@@ -101,23 +119,35 @@ def _fire_one(
     mode = definition.overlap if definition.overlap is not None else "forbid"
     decision = decide_overlap(mode, live=live.views(), queue_bound=definition.queue_bound)
     skipped = decision.reason if decision.action == "skip" else ""
-    instance = _insert(due, fire_us, skipped, now_us=now_us, rng=rng, into=into)
+    instances = [
+        _insert(due, fire_us, skipped, shard=shard, now_us=now_us, rng=rng, into=into)
+        for shard in range(due.definition.shards)
+    ]
     if skipped:
         return
-    if note:
-        into.batch.history.append(_row(instance, HistoryKind.MISFIRE, note, now_us=now_us))
-    if decision.action == "wait":
-        instance.hold = Hold.OVERLAP
-        instance.reason = decision.reason
-    _cancel_replaced(decision, live, instance.id, now_us=now_us, into=into)
-    live.known[instance.id] = instance
-    live.made.add(instance.id)
+    for instance in instances:
+        if note:
+            into.batch.history.append(_row(instance, HistoryKind.MISFIRE, note, now_us=now_us))
+        if decision.action == "wait":
+            instance.hold = Hold.OVERLAP
+            instance.reason = decision.reason
+    _cancel_replaced(decision, live, instances[0].id, now_us=now_us, into=into)
+    for instance in instances:
+        live.known[instance.id] = instance
+        live.made.add(instance.id)
 
 
 def _insert(
-    due: DueTrigger, fire_us: int, skipped_reason: str, *, now_us: int, rng: Random, into: Effects
+    due: DueTrigger,
+    fire_us: int,
+    skipped_reason: str,
+    *,
+    shard: int = 0,
+    now_us: int,
+    rng: Random,
+    into: Effects,
 ) -> Instance:
-    """The instance of one fire, pending or born skipped."""
+    """One shard of a fire, pending or born skipped."""
     definition, trigger = due.definition, due.trigger
     instance = Instance(
         id=new_id(now_us, rng),
@@ -132,6 +162,8 @@ def _insert(
         payload=bytes(definition.payload),
         fire_trigger=trigger.id,
         fire_us=fire_us,
+        shard=shard,
+        shard_total=definition.shards,
     )
     if definition.queue_timeout_us is not None:
         # A late fire has the whole time-out from when it could first have started.

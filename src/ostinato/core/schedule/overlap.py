@@ -6,8 +6,8 @@ Every instance that is not terminal counts: blocked, pending, running, waiting f
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Literal, NamedTuple, TypeAlias
 
 from ostinato.core.model import Instance
 from ostinato.errors import UserError
@@ -19,6 +19,21 @@ QUEUE_BOUND_DEFAULT = 100
 _IDS_SHOWN = 3
 
 
+#: A firing of a trigger: its id and the scheduled instant.
+Fire: TypeAlias = tuple[str, int]
+
+
+def fire_of(instance: Instance) -> Fire | None:
+    """The fire that has made an instance, alone or as one of its shards; None for a submission."""
+    return None if instance.fire_us is None else (instance.fire_trigger, instance.fire_us)
+
+
+def sharded_fires(instances: Iterable[Instance]) -> list[Fire]:
+    """The fires of those that have shards, each once."""
+    sharded = (fire_of(instance) for instance in instances if instance.shard_total > 1)
+    return list(dict.fromkeys(fire for fire in sharded if fire is not None))
+
+
 class LiveInstance(NamedTuple):
     """An instance of the task that has not reached a terminal state."""
 
@@ -27,6 +42,8 @@ class LiveInstance(NamedTuple):
     due_us: int
     #: It has been created by ``replace`` and waits for the instances before it to end.
     is_waiting_replacement: bool = False
+    #: What its shards have in common; None: no fire made it, so it is the only one.
+    fire: Fire | None = None
 
 
 def stands_before(other: Instance, waiting: Instance) -> bool:
@@ -34,9 +51,10 @@ def stands_before(other: Instance, waiting: Instance) -> bool:
 
     What has started has to, whenever it was made. What has not only if it is older: a younger one, due later
     perhaps, will be put behind this one itself. `other` may have been read later than `waiting`, and be the
-    same instance, started by another node meanwhile: it stands before nothing of itself.
+    same instance, started by another node meanwhile: it stands before nothing of itself. Nor do shards of one
+    fire stand before each other.
     """
-    if other.id == waiting.id:
+    if other.id == waiting.id or (waiting.shard_total > 1 and fire_of(other) == fire_of(waiting)):
         return False
     return other.attempt > 0 or (other.created_us, other.id) < (waiting.created_us, waiting.id)
 
@@ -87,13 +105,15 @@ def decide_overlap(
 
 
 def _queue(ordered: list[LiveInstance], queue_bound: int) -> OverlapDecision:
-    if len(ordered) - 1 >= queue_bound:
+    # The shards of a fire are one.
+    count = len({instance.fire or instance.instance_id for instance in ordered})
+    if count - 1 >= queue_bound:
         # Those that count include submissions that their owner has yet to admit: "live", not "wait".
-        verb = "is" if len(ordered) == 1 else "are"
+        verb = "is" if count == 1 else "are"
         return OverlapDecision(
             "skip",
             (),
-            f"overlap queue: {len(ordered)} {verb} live, at most {queue_bound} may wait behind the first",
+            f"overlap queue: {count} {verb} live, at most {queue_bound} may wait behind the first",
         )
     return OverlapDecision("wait", (), f"overlap queue: waits behind {_names(ordered, plural='', single='')}")
 

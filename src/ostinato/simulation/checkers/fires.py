@@ -13,6 +13,7 @@ from collections import deque
 from ostinato.core.changes import TriggerRow
 from ostinato.core.definition import TaskRef, TaskRow
 from ostinato.core.instants import MINUTE, SECOND, format_instant
+from ostinato.core.model import Instance
 from ostinato.core.schedule.trigger import next_fire
 from ostinato.scheduler.shared_time import CONFIRM_AFTER_US
 from ostinato.simulation.checkers.checker import Checker, Known, Report, Transaction
@@ -79,6 +80,7 @@ class Fires(Checker):
             elif after is not None:
                 self._check_advance(event.at_us, before, after, fired=fired.get(identity, set()))
         self._check_unadvanced(event, advanced=advanced)
+        self._check_shards(event)
         for identity, instants in fired.items():
             for fire_us in instants:
                 self._fired.put((identity, fire_us), None, at_us=event.at_us)
@@ -170,6 +172,18 @@ class Fires(Checker):
         if missing:
             listed = ", ".join(format_instant(fire_us) for fire_us in missing[:3])
             self.violate(at_us, subject, f"fire_all, and {len(missing)} fires are missing: {listed}")
+
+    def _check_shards(self, event: Transaction) -> None:
+        """A fire makes all of its shards at once, but for those that it has made before."""
+        made: dict[tuple[str, int], list[Instance]] = {}
+        for row in event.rows:
+            if row.before is None and row.after is not None and row.after.fire_us is not None:
+                made.setdefault((row.after.fire_trigger, row.after.fire_us), []).append(row.after)
+        for fire, shards in made.items():
+            total = shards[0].shard_total
+            if len(shards) < total and fire not in self._fired:
+                sentence = f"trigger {fire[0]} made {len(shards)} of {total} shards"
+                self.violate(event.at_us, shards[0].id, sentence)
 
     def _check_unadvanced(self, event: Transaction, *, advanced: set[str]) -> None:
         for row in event.rows:

@@ -9,7 +9,7 @@ from itertools import islice
 
 from ostinato.core.definition import TaskRef
 from ostinato.core.model import Instance
-from ostinato.core.schedule.overlap import stands_before
+from ostinato.core.schedule.overlap import fire_of, stands_before
 from ostinato.core.states import WAITING_STATES, Hold
 from ostinato.store.batches import (
     ChangedTask,
@@ -103,7 +103,9 @@ def find_overlap_ready(tables: Tables, refs: Sequence[TaskRef]) -> list[Instance
             continue
         first = min(waiting, key=_overlap_order)
         if not any(stands_before(other, first) for other in live if other.hold is not Hold.OVERLAP):
-            ready.append(_work_row(first))
+            # The shards of a fire start together.
+            together = [row for row in waiting if row.shard_total > 1 and fire_of(row) == fire_of(first)]
+            ready += [_work_row(row) for row in together or [first]]
     return ready
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from ostinato.core.definition import TaskRef
 from ostinato.core.model import Instance
+from ostinato.core.schedule.overlap import sharded_fires
 from ostinato.core.states import WAITING_STATES, Hold, State
 from ostinato.store.batches import FoundWork, HeldQuery, WaitingTasks
 from ostinato.store.mysql.literals import Item, chunks, listed, literal, statement
@@ -150,6 +151,10 @@ async def find_overlap_ready(driver: Driver, refs: Sequence[TaskRef]) -> list[In
         ]
         found += [row[0] for row in await fetch(driver, " UNION ALL ".join(branches))]
     instances = await _read(driver, found, columns=WORK, build=work_instance)
+    if fires := sharded_fires(instances):
+        pairs = ", ".join(f"({literal(trigger)}, {fire_us})" for trigger, fire_us in fires)
+        found += [row[0] for row in await fetch(driver, statement("waiting_shards").format(fires=pairs))]
+        instances = await _read(driver, list(dict.fromkeys(found)), columns=WORK, build=work_instance)
     return [row for row in instances if row.hold is Hold.OVERLAP]
 
 

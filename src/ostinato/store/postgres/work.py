@@ -7,6 +7,7 @@ from typing import Any
 
 from ostinato.core.definition import TaskRef
 from ostinato.core.model import Instance
+from ostinato.core.schedule.overlap import sharded_fires
 from ostinato.core.states import WAITING_STATES, Hold
 from ostinato.store.batches import FoundWork, HeldQuery, WaitingTasks
 from ostinato.store.postgres.statements import statement
@@ -183,9 +184,12 @@ async def waiting_tasks(
 
 async def find_overlap_ready(driver: DriverConnection, refs: Sequence[TaskRef]) -> list[Instance]:
     names = _names(dict.fromkeys(refs))
-    instances = await _work(
-        driver, [row[0] for row in await driver.fetch(statement("overlap_ready"), *names)]
-    )
+    found = [row[0] for row in await driver.fetch(statement("overlap_ready"), *names)]
+    instances = await _work(driver, found)
+    if fires := sharded_fires(instances):
+        triggers, instants = [trigger for trigger, _ in fires], [fire_us for _, fire_us in fires]
+        found += [row[0] for row in await driver.fetch(statement("waiting_shards"), triggers, instants)]
+        instances = await _work(driver, list(dict.fromkeys(found)))
     return [row for row in instances if row.hold is Hold.OVERLAP]
 
 

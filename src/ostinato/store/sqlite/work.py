@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from ostinato.core.definition import TaskRef
 from ostinato.core.model import Instance
+from ostinato.core.schedule.overlap import sharded_fires
 from ostinato.core.states import Hold
 from ostinato.store.batches import FoundWork, HeldQuery, Request, WaitingTasks
 from ostinato.store.rules import AGEING_US_PER_PRIORITY, TOLD_COUNT
@@ -88,6 +89,11 @@ def find_overlap_ready(connection: sqlite3.Connection, refs: Sequence[TaskRef]) 
         names = {"namespace": ref.namespace, "task": ref.name}
         numbers += row_numbers(connection, statement("overlap_ready"), parameters=names)
     instances = read_work(connection, numbers)
+    for trigger, fire_us in sharded_fires(instances):
+        fire = {"fire_trigger": trigger, "fire_us": fire_us}
+        numbers += row_numbers(connection, statement("waiting_shards"), parameters=fire)
+    if len(numbers) > len(instances):
+        instances = read_work(connection, list(dict.fromkeys(numbers)))
     connection.commit()
     return instances
 

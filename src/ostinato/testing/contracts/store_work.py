@@ -276,6 +276,42 @@ class WorkContract:
         await store.commit(batch)
         assert await store.find_overlap_ready([REF]) == []
 
+    async def test_the_shards_of_a_fire_start_together_and_one_fire_after_the_other(
+        self, store: Store
+    ) -> None:
+        owner = await Owner.of(store)
+        (running,) = await owner.run(make_instance("runs"))
+        rows = [
+            make_instance(
+                f"{fire_number}{shard}",
+                created_us=T0,
+                fire_trigger="t",
+                fire_us=T0 + fire_number,
+                shard=shard,
+                shard_total=3,
+                hold=Hold.OVERLAP,
+            )
+            for fire_number in (2, 1)
+            for shard in range(3)
+        ]
+        await owner.submit(*rows)
+        assert await store.find_overlap_ready([REF]) == []
+        batch = owner.batch()
+        batch.successes = [make_success(running)]
+        await store.commit(batch)
+        ready = await store.find_overlap_ready([REF])
+        assert sorted(row.id for row in ready) == ["10", "11", "12"]
+        assert {row.shard: row for row in ready}[2] == rows[5]
+        # One has started, the others have found no worker: it does not stand in their way.
+        batch = owner.batch()
+        batch.assigns = [make_assign(rows[3])]
+        await store.commit(batch)
+        assert sorted(row.id for row in await store.find_overlap_ready([REF])) == ["11", "12"]
+        batch = owner.batch()
+        batch.assigns = [make_assign(rows[4]), make_assign(rows[5])]
+        await store.commit(batch)
+        assert await store.find_overlap_ready([REF]) == []
+
     @pytest.mark.parametrize("state", [State.PENDING, State.BLOCKED])
     async def test_overlap_counts_whatever_is_not_terminal(self, store: Store, state: State) -> None:
         owner = await Owner.of(store)
