@@ -63,7 +63,7 @@ def test_a_trace_tells_the_run_event_by_event(capsys: pytest.CaptureFixture[str]
 
 def test_a_failing_run_is_made_smaller_and_still_fails_by_the_same_rule() -> None:
     with MUTATIONS["retry_late"].applied():
-        options = options_of(1)
+        options = options_of(2)
         report = run_seed(options)
         smaller, found = shrink(options, report, tries=4)
         trace = Trace()
