@@ -133,7 +133,7 @@ cases-full: $(STAMP) ## Run the hard cases at full length (hours)
 	  tests/store/test_mysql_ownership.py tests/store/test_server_races.py \
 	  tests/processes/test_remote_worker.py tests/processes/test_spool_restarts.py tests/processes/test_losses.py tests/processes/test_node_restarts.py tests/processes/test_kill_matrix_node_away.py tests/processes/test_kill_matrix.py \
 	  tests/processes/test_tree.py tests/processes/test_drain.py tests/processes/test_pid_reuse.py tests/processes/test_cancel_races.py tests/processes/test_submit_races.py tests/processes/test_output_sizes.py tests/processes/test_cut_worker.py \
-	  tests/store/test_pinned_rows.py tests/scheduler/test_many_nodes_fires.py $(SOAKS)
+	  tests/store/test_pinned_rows.py tests/scheduler/test_many_nodes_fires.py tests/scheduler/test_retry_budgets.py $(SOAKS)
 
 clean: ## Remove the environment, caches and the example's output
 	@rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -13,10 +13,10 @@ from sqlalchemy import create_engine
 
 from ostinato.clock import SystemClock
 from ostinato.core.definition import encode_definition
-from ostinato.core.states import State
+from ostinato.core.states import Hold, State
 from ostinato.errors import ConflictError, UnavailableError, UserError
 from ostinato.store.administration import administrator_of
-from ostinato.store.batches import WorkerRow
+from ostinato.store.batches import CommitReport, HoldWaiting, WorkerRow
 from ostinato.store.migrations import HEAD_REVISION, REVISIONS
 from ostinato.store.migrations.run import alembic_config
 from ostinato.store.sqlite.database import APPLICATION_ID
@@ -131,10 +131,13 @@ async def test_an_old_database_opens_and_keeps_its_rows(tmp_path: Path, revision
         (receipt,) = await store.apply([make_definition(command="false")], now_us=T0, origin="document")
         assert (receipt.version, receipt.outcome) == (2, "changed")
         assert (await store.get_tasks([REF]))[REF].origin == "document"
-        await Owner.of(store)
+        owner = await Owner.of(store)
         worker = WorkerRow(worker_id="w", worker_name="w", node_id="node-1", state="connected")
         await store.record_workers([worker], gone_before_us=0)
         assert await store.workers() == [worker]
+        batch = owner.batch()
+        batch.holds = [HoldWaiting("i000001", 3, State.PENDING, 0, Hold.BUDGET, "no token")]
+        assert await store.commit(batch) == CommitReport()
     finally:
         await store.close()
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from ostinato.control.budget_wait import budget_wait
 from ostinato.control.queries import get_instance, read_output
 from ostinato.control.waiting_reason import waiting_reason
 from ostinato.core.definition import ShellSpec, TaskDefinition, TaskRow
@@ -38,6 +39,7 @@ _HOLDS = {
     Hold.BUSY: "all workers that can run it are busy",
     Hold.PAUSED: "its task is paused",
     Hold.OVERLAP: "an earlier instance of its task has not ended",
+    Hold.BUDGET: "the retry budget of its task is used up",
 }
 
 
@@ -155,6 +157,8 @@ async def whole_story(
     waits = ""
     if scheduler_runs and task is not None and definition is not None and _is_overdue(instance, task, now_us):
         waits = await waiting_reason(store, task.definition)
+    elif scheduler_runs and task is not None and instance.hold is Hold.BUDGET:
+        waits = await budget_wait(store, instance, newest=task.definition, now_us=now_us)
     told = tell(
         instance, history, definition=definition, task=task, scheduler_runs=scheduler_runs, waits=waits
     )
@@ -202,9 +206,9 @@ def tell(
 ) -> Story:
     """The story made of what the store knows; `definition` is the pinned one, None if it is gone.
 
-    `waits` says why it does not start, where it is due and not held.
+    `waits` says why it does not start, where its row does not say all of that.
     """
-    waits = _waits(instance) or waits
+    waits = waits or _waits(instance)
     policy = None if definition is None else definition.retry
     return Story(
         id=instance.id,

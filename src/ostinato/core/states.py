@@ -103,3 +103,5 @@ class Hold(StrEnum):
     BUSY = "busy"
     PAUSED = "paused"
     OVERLAP = "overlap"
+    #: A retry for which its task's budget has no token.
+    BUDGET = "budget"

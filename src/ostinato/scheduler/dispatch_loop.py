@@ -20,6 +20,7 @@ from ostinato.core.partition.effects import Effects
 from ostinato.core.partition.running import Loss, RunningAttempt
 from ostinato.core.routing import RoutingRound
 from ostinato.core.states import Hold
+from ostinato.scheduler.committer import CommitOutcome
 from ostinato.scheduler.held_work import RELEASED_BY_WORKERS
 from ostinato.scheduler.loop import Loop
 from ostinato.scheduler.parts import NodeParts
@@ -65,6 +66,7 @@ class DispatchLoop(Loop):
         self._definitions = parts.definitions
         self._sessions = parts.sessions
         self._held = parts.held
+        self._budgets = parts.budgets
         self._placer = Placer(parts)
         self._behind = WorkBehind(parts.store, parts.definitions, clock=parts.clock)
         self._turn = 0
@@ -128,8 +130,9 @@ class DispatchLoop(Loop):
         if sessions and not any(free > 0 for view in routing.workers for free in view.free.values()):
             return await self._look_ahead(partitions, routing)
         count = self._behind.free_count(routing.workers)
-        if sessions and count <= 0 and self._behind.puts_off() and not self._held.freed_tasks():
-            return self._behind.next_boot_us
+        is_asked = self._held.freed_tasks() or self._budgets.is_due
+        if sessions and count <= 0 and self._behind.puts_off() and not is_asked:
+            return _earliest(self._behind.next_boot_us, self._budgets.next_boot_us)
         now_us = self._time.now_us()
         found, queries = FoundWork(hinted, more=False, next_due_us=None), list[HeldQuery]()
         if not hinted:
@@ -142,14 +145,14 @@ class DispatchLoop(Loop):
         self._turn = routing.turn
         if hinted:
             return await self._send_hinted(effects, placed, sessions)
-        outcome = await self._committer.commit(effects)
+        outcome = await self._commit(effects, placed)
         self._note_holds(effects, found, dropped=outcome.dropped)
         more_held = self._held.drained(
             queries, found=found.instances, unplaced=placed.unplaced, note_count=note_count
         )
         self._send(effects, placed.placements, sessions, dropped=outcome.dropped)
         goes_on = False
-        if more_held and effects.started:
+        if more_held and (effects.started or placed.is_out_of_tokens):
             self._behind.forget()
             goes_on = True
         elif not found.more:
@@ -162,7 +165,14 @@ class DispatchLoop(Loop):
         self._lookahead_count = self._next_lookahead(found, placed)
         # What is named next by a hint has nothing before it.
         self._is_drained, self._look_by_us = not (found.more or more_held or placed.unplaced), None
+        self._budgets.look_ahead(routing, unplaced=placed.unplaced)
         return self._clock.boot_us() if goes_on else self._next_look_us(found)
+
+    async def _commit(self, effects: Effects, placed: Placed) -> CommitOutcome:
+        outcome = await self._committer.commit(effects)
+        if placed.filling:
+            self._budgets.fill(placed.filling, dropped=outcome.dropped)
+        return outcome
 
     def _take_hinted(self) -> list[Instance]:
         """New instances that hints have named, where nothing that waits stands before them."""
@@ -186,7 +196,7 @@ class DispatchLoop(Loop):
         if not placed.unplaced and effects.batch == CommitBatch(assigns=effects.batch.assigns):
             for row in effects.batch.assigns:
                 row.wants_payload = True
-            outcome = await self._committer.commit(effects)
+            outcome = await self._commit(effects, placed)
             for placement in placed.placements:
                 placement.instance.payload = outcome.payloads.get(placement.instance.id, b"")
             unknown = {row.instance.id for row in placed.placements} - outcome.payloads.keys()
@@ -200,8 +210,7 @@ class DispatchLoop(Loop):
     def _next_look_us(self, found: FoundWork) -> int | None:
         """When to look again if nothing happens before."""
         due_us = None if found.next_due_us is None else self._time.boot_at(found.next_due_us)
-        times = [each for each in (due_us, self._behind.next_boot_us) if each is not None]
-        return min(times, default=None)
+        return _earliest(due_us, self._behind.next_boot_us, self._budgets.next_boot_us)
 
     def _next_lookahead(self, found: FoundWork, placed: Placed) -> int:
         """Rows to read beyond the free slots next time.
@@ -210,7 +219,7 @@ class DispatchLoop(Loop):
         Each row of it is held once, on the way; in steps of a few the slot would stay idle for seconds.
         """
         count = self._lookahead_count
-        if found.more and self._behind.is_seeking:
+        if found.more and (self._behind.is_seeking or placed.is_out_of_tokens):
             return min(max(count, LOOKAHEAD_COUNT) * LOOKAHEAD_GROWTH, self._config.batch_count)
         if not found.more or not placed.busy or placed.is_past_busy:
             return LOOKAHEAD_COUNT
@@ -238,14 +247,17 @@ class DispatchLoop(Loop):
             if definition is not None and (task is None or not task.paused):
                 self._waiting.add(definition)
         await self._note_waiting(routing, more=[])
-        return None if found.next_due_us is None else self._time.boot_at(found.next_due_us)
+        due_us = None if found.next_due_us is None else self._time.boot_at(found.next_due_us)
+        # A token needs a slot once it is there.
+        return _earliest(due_us, self._look_ahead_us if self._held.for_budget() else None)
 
     async def _note_waiting(self, routing: RoutingRound, *, more: list[TaskRef]) -> None:
         """Add held work, and that of tasks of which there is more than was read; let workers know."""
         if not self._store.capabilities.many_nodes:
             # There is nobody to whom workers could have promised their slots.
             return
-        held = [ref for ref in self._held.candidates() if ref not in more]
+        wanting = (*self._held.candidates(), *self._budgets.wanting())
+        held = [ref for ref in dict.fromkeys(wanting) if ref not in more]
         await self._definitions.load_tasks(held)
         for ref in [*held, *more]:
             task = self._definitions.task(ref)
@@ -276,16 +288,17 @@ class DispatchLoop(Loop):
             if (task := self._definitions.task(ref)) is not None
         }
         limit = self._config.batch_count
-        queries = [
-            HeldQuery(ref, tuple(cause for cause in RELEASED_BY_WORKERS if cause is not reason.hold), limit)
-            for ref, reason in reasons.items()
-        ]
+        queries = [HeldQuery(ref, _others(reason.hold), limit) for ref, reason in reasons.items()]
         found = await self._store.find_work(partitions, now_us=self._time.now_us(), limit=0, held=queries)
         effects = Effects()
         for instance in found.instances:
             reason = reasons[instance.ref]
             hold(instance, reason.hold, reason=reason.reason, into=effects)
+        without_token = {row.ref for row in found.instances if row.hold is Hold.BUDGET}
         await self._committer.commit(effects)
+        for ref in sorted(without_token):
+            # What it waits for now it is asked for elsewhere.
+            self._held.note(ref, reasons[ref].hold)
         for ref, count in Counter(instance.ref for instance in found.instances).items():
             if count >= limit:
                 self._held.stale(ref)
@@ -332,7 +345,7 @@ class DispatchLoop(Loop):
             share_count = max(-(-free_count // task_counts[definition.pool]), HELD_COUNT_MIN)
             count = min(share_count, free_count, limit)
             queries.append(HeldQuery(definition.ref, RELEASED_BY_WORKERS, count))
-        return queries
+        return [*queries, *await self._budgets.queries(routing, limit=limit)]
 
     async def _place(self, found: FoundWork, routing: RoutingRound, *, into: Effects) -> Placed:
         """Decide about each row."""
@@ -409,6 +422,17 @@ class DispatchLoop(Loop):
                 session.ledger.use(pool, min(count, session.ledger.available(pool)))
             session.turn = self._turn
             session.assign(attempts)
+
+
+def _others(cause: Hold) -> tuple[Hold, ...]:
+    """What rows are held for that may be held for `cause` instead; what has no token does not wait for busy
+    workers."""
+    known = RELEASED_BY_WORKERS if cause is Hold.BUSY else (*RELEASED_BY_WORKERS, Hold.BUDGET)
+    return tuple(other for other in known if other is not cause)
+
+
+def _earliest(*times: int | None) -> int | None:
+    return min((each for each in times if each is not None), default=None)
 
 
 def _assignment(placement: Placement, attempt: RunningAttempt, *, epoch: int) -> Assignment:

@@ -24,6 +24,8 @@ class HeldWork:
     def __init__(self) -> None:
         #: Each task with the number of its newest note.
         self._waiting: dict[TaskRef, int] = {}
+        #: Likewise, those with retries that wait for a token of their task's budget.
+        self._for_budget: dict[TaskRef, int] = {}
         self._overlapping: dict[TaskRef, None] = {}
         self._freed: dict[TaskRef, None] = {}
         self._stale: dict[TaskRef, None] = {}
@@ -37,7 +39,8 @@ class HeldWork:
             self._freed[ref] = None
         else:
             self.note_count += 1
-            self._waiting[ref] = self.note_count
+            noted = self._for_budget if cause is Hold.BUDGET else self._waiting
+            noted[ref] = self.note_count
 
     def freed(self, ref: TaskRef) -> None:
         """An instance of the task has ended: one that waits for it may start."""
@@ -56,6 +59,10 @@ class HeldWork:
             self._waiting[ref] = self._waiting.pop(ref)
         return chosen
 
+    def for_budget(self) -> list[TaskRef]:
+        """Tasks with retries that wait for a token of their budget, or did when last looked at."""
+        return list(self._for_budget)
+
     def waiting(self) -> list[TaskRef]:
         """Tasks of which something is held for want of a worker, or was when last looked at; some of them."""
         return list(self._waiting)[:TASKS_PER_ROUND]
@@ -71,7 +78,7 @@ class HeldWork:
 
     def workers_changed(self) -> None:
         """A worker has come or gone: what held rows say of workers may not be true any more."""
-        self._stale.update(dict.fromkeys(self._waiting))
+        self._stale.update(dict.fromkeys((*self._waiting, *self._for_budget)))
 
     def take_stale(self) -> list[TaskRef]:
         """Tasks whose held rows are to be looked at once, some of them at a time."""
@@ -89,9 +96,9 @@ class HeldWork:
 
     def forget_partitions(self, partitions: Collection[int], *, partition_count: int) -> None:
         """What is known of these is out of date: they have been lost, or taken anew."""
-        for ref in [*self._waiting, *(self._overlapping.keys() - self._waiting.keys())]:
+        for ref in {**self._waiting, **self._for_budget, **self._overlapping}:
             if partition_of(ref.namespace, ref.name, partition_count=partition_count) in partitions:
-                for known in (self._waiting, self._overlapping, self._freed, self._stale):
+                for known in (self._waiting, self._for_budget, self._overlapping, self._freed, self._stale):
                     known.pop(ref, None)
 
     def drained(
@@ -103,14 +110,19 @@ class HeldWork:
         partition may have been warmed up after that and not been asked for, or the round itself has held it.
         True if of some task there may be more of which all that were found have been placed.
         """
-        counts = Counter(instance.ref for instance in found if instance.hold is not None)
+        counts = Counter(
+            (instance.ref, instance.hold is Hold.BUDGET) for instance in found if instance.hold is not None
+        )
         more = False
         for query in queries:
             if query.ref in unplaced:
                 continue
-            if counts[query.ref] < query.limit:
-                if self._waiting.get(query.ref, 0) <= note_count:
-                    self._waiting.pop(query.ref, None)
-            else:
+            is_for_budget = query.holds == (Hold.BUDGET,)
+            noted = self._for_budget if is_for_budget else self._waiting
+            if counts[query.ref, is_for_budget] < query.limit:
+                if noted.get(query.ref, 0) <= note_count:
+                    noted.pop(query.ref, None)
+            elif not is_for_budget:
+                # How soon there are tokens for more, the budgets say.
                 more = True
         return more

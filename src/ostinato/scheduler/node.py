@@ -119,7 +119,8 @@ class SchedulerNode:
 
     def _lost(self, partitions: Collection[int]) -> None:
         count = self.parts.store.partition_count
-        self.parts.held.forget_partitions(partitions, partition_count=count)
+        for known in (self.parts.held, self.parts.budgets):
+            known.forget_partitions(partitions, partition_count=count)
 
     def _warm(self) -> None:
         """Partitions are decided about from now on: everything there is new to this node."""

@@ -13,6 +13,7 @@ from ostinato.scheduler.config import NodeConfig
 from ostinato.scheduler.definitions import Definitions
 from ostinato.scheduler.held_work import HeldWork
 from ostinato.scheduler.ownership import Ownership
+from ostinato.scheduler.retry_budgets import RetryBudgets
 from ostinato.scheduler.sessions import Sessions
 from ostinato.scheduler.shared_time import SharedTime
 from ostinato.store.protocol import Store
@@ -32,12 +33,14 @@ class NodeParts(msgspec.Struct, frozen=True, kw_only=True):
     definitions: Definitions
     sessions: Sessions
     held: HeldWork
+    budgets: RetryBudgets
 
 
 def build_parts(config: NodeConfig, *, store: Store, clock: Clock, rng: Random, hooks: Hooks) -> NodeParts:
     """The shared parts of one node, over an open or still closed store."""
     ownership = Ownership(config, store=store, clock=clock, rng=rng, hooks=hooks)
     held = HeldWork()
+    definitions = Definitions(store)
     return NodeParts(
         config=config,
         store=store,
@@ -47,7 +50,8 @@ def build_parts(config: NodeConfig, *, store: Store, clock: Clock, rng: Random, 
         time=SharedTime(store, clock),
         ownership=ownership,
         committer=Committer(ownership, held, store=store, clock=clock, hooks=hooks),
-        definitions=Definitions(store),
+        definitions=definitions,
         sessions=Sessions(),
         held=held,
+        budgets=RetryBudgets(held, definitions, clock=clock),
     )

@@ -16,14 +16,19 @@ from ostinato.core.partition.assign import Placement, hold
 from ostinato.core.partition.effects import Effects
 from ostinato.core.partition.expire import end_waiting, expire
 from ostinato.core.partition.fire import admit
+from ostinato.core.retry.budget import Bucket
+from ostinato.core.retry.counters import Counters
 from ostinato.core.routing import Route, RoutingRound, Unplaced
 from ostinato.core.schedule.overlap import stands_before
 from ostinato.core.states import Hold, State
 from ostinato.scheduler.definitions import Definitions
 from ostinato.scheduler.parts import NodeParts
+from ostinato.scheduler.retry_budgets import RetryBudgets, used_up
 
 #: Live instances considered by an overlap rule; of a task that has shards, live fires.
 LIVE_COUNT_MAX = 1000
+#: Of an instance whose generation has had no attempt yet.
+_NOTHING_USED_UP = Counters()
 
 
 class Busy(msgspec.Struct):
@@ -42,6 +47,10 @@ class Placed(msgspec.Struct):
     #: What waits for a worker, by definition, and how many rows of it.
     waiting: list[tuple[TaskDefinition, int]] = []
     busy: list[Busy] = []
+    #: First attempts of tasks with a budget, which they fill once they have been written.
+    filling: list[tuple[Bucket, str]] = []
+    #: A retry was held for want of a token.
+    is_out_of_tokens: bool = False
     #: A row was placed that stands behind one of these.
     is_past_busy: bool = False
     #: What could not be decided beside the others can be in the next round.
@@ -52,6 +61,7 @@ class _Task:
     """What holds for all rows of one version of a task during a round."""
 
     __slots__ = (
+        "bucket",
         "definition",
         "pinned",
         "ref",
@@ -64,7 +74,13 @@ class _Task:
     )
 
     def __init__(
-        self, ref: TaskRef, version: int, *, definitions: Definitions, routing: RoutingRound
+        self,
+        ref: TaskRef,
+        version: int,
+        *,
+        definitions: Definitions,
+        budgets: RetryBudgets,
+        routing: RoutingRound,
     ) -> None:
         self.ref = ref
         self.definition = definitions.routed(ref, version)
@@ -73,6 +89,8 @@ class _Task:
         self.withdrawn = definitions.withdrawn(ref)
         self.replaces = self.row is not None and self.row.definition.overlap == "replace"
         self.route: Route | None = None if self.definition is None else routing.route(self.definition)
+        newest = self.pinned if self.row is None else self.row.definition
+        self.bucket: Bucket | None = None if newest is None else budgets.bucket(newest)
         #: Why no worker takes any more of it in this round, once that is so, and of how many rows that is.
         self.unplaced: Unplaced | None = None
         self.unplaced_count = 0
@@ -83,9 +101,11 @@ class Placer:
 
     def __init__(self, parts: NodeParts) -> None:
         self._store = parts.store
+        self._clock = parts.clock
         self._time = parts.time
         self._definitions = parts.definitions
         self._held = parts.held
+        self._budgets = parts.budgets
 
     async def place(self, instances: Sequence[Instance], routing: RoutingRound, *, into: Effects) -> Placed:
         """Decide about each row in their order; what finds its workers busy is left as it is.
@@ -104,7 +124,9 @@ class Placer:
             task = tasks.get(key)
             if task is None:
                 ref = instance.ref
-                task = _Task(ref, key[2], definitions=self._definitions, routing=routing)
+                task = _Task(
+                    ref, key[2], definitions=self._definitions, budgets=self._budgets, routing=routing
+                )
                 tasks[key] = task
             if instance.due_us > now_us:
                 # Held by a clock that has been put back since: its task is asked for until it is due (I4).
@@ -132,6 +154,13 @@ class Placer:
         definition, pinned, route = task.definition, task.pinned, task.route
         if definition is None or pinned is None or route is None:
             return
+        bucket = task.bucket
+        is_retry = bucket is not None and instance.counters.failures > 0
+        if bucket is not None and is_retry and not bucket.count(self._clock.boot_us()):
+            placed.is_out_of_tokens = True
+            reason = used_up(pinned if task.row is None else task.row.definition).reason
+            hold(instance, Hold.BUDGET, reason=reason, into=into)
+            return
         avoid = instance.worker_id if instance.state is State.RETRY_WAITING else ""
         worker = None if task.unplaced is not None else routing.take(route, avoid_worker_id=avoid)
         if worker is not None:
@@ -139,6 +168,10 @@ class Placer:
                 Placement(instance, pinned, task.ref, worker.worker_id, worker.worker_name)
             )
             placed.is_past_busy = placed.is_past_busy or bool(placed.busy)
+            if bucket is not None and is_retry:
+                bucket.take(now_us=self._clock.boot_us())
+            elif bucket is not None and instance.counters == _NOTHING_USED_UP:
+                placed.filling.append((bucket, instance.id))
             return
         if task.unplaced is None:
             task.unplaced = routing.unplaced(definition)

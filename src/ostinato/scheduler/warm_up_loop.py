@@ -37,6 +37,7 @@ class WarmUpLoop(Loop):
         self._definitions = parts.definitions
         self._sessions = parts.sessions
         self._held = parts.held
+        self._budgets = parts.budgets
         #: When this node began to accept workers; None: not yet.
         self.accepting_since_boot_us: int | None = None
         #: Called with the partitions that are decided about from now on.
@@ -52,7 +53,8 @@ class WarmUpLoop(Loop):
         # From here on without an await: a worker's greeting comes before all of this or after.
         warm = self._ownership.activate(taken, running)
         self._definitions.forget_partitions(warm)
-        self._held.forget_partitions(warm, partition_count=self._store.partition_count)
+        for known in (self._held, self._budgets):
+            known.forget_partitions(warm, partition_count=self._store.partition_count)
         for ref, cause in held:
             self._held.note(ref, cause)
             if cause is not Hold.OVERLAP and self._sessions.by_id:

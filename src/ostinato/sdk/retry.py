@@ -23,7 +23,8 @@ class RetryOptions(TypedDict, total=False):
     say which failures are retried (default: all but category ``permanent``); the second wins, and is
     ``["permanent"]`` by default (``[Permanent]`` beside a `retry_on`). `jitter` is ``none`` (the default),
     ``full``, ``equal``, ``decorrelated`` or a fraction such as 0.1. `rules` is the long form of design
-    section 4.
+    section 4. `budget` bounds how many retries of the task may start, as a share of its first attempts:
+    ``"10%"``, or ``{"share": 0.1, "floor": "30/m"}``.
     """
 
     max_retry: int
@@ -34,6 +35,7 @@ class RetryOptions(TypedDict, total=False):
     jitter: Literal["none", "full", "equal", "decorrelated"] | float
     max_interval: Duration | None
     rules: Sequence[Mapping[str, object]]
+    budget: str | float | Mapping[str, object] | None
 
 
 class Retry:
@@ -84,7 +86,7 @@ def _policy(backoff: str, delays: Mapping[str, object], *, options: RetryOptions
 def _listed(options: RetryOptions) -> dict[str, object]:
     """`None` says "none" here, where YAML has the word."""
     said: dict[str, object] = dict(options)
-    for name in ("window", "max_interval"):
+    for name in ("window", "max_interval", "budget"):
         if name in said and said[name] is None:
             said[name] = "none"
     return said

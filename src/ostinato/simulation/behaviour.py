@@ -14,7 +14,7 @@ import msgspec
 from ostinato.core.definition import PythonSpec, TaskDefinition
 from ostinato.core.failure.signals import RetryLater, TaskError
 from ostinato.core.instants import MILLISECOND, MINUTE, SECOND
-from ostinato.core.retry.policy import RetryPolicy, RetryRule, validate_policy
+from ostinato.core.retry.policy import RetryBudget, RetryPolicy, RetryRule, validate_policy
 from ostinato.core.retry.policy_model import Jitter
 from ostinato.core.schedule.trigger import CronTrigger, DateTrigger, IntervalTrigger, Trigger
 from ostinato.sdk.context import Context
@@ -94,10 +94,12 @@ def profiles_of(
     start_us: int,
     labels: Sequence[dict[str, str]] = ({},),
     is_long: bool = False,
+    budget_share: float = 0.0,
 ) -> list[Profile]:
     """The tasks of a seed.
 
-    `start_us`: shared time at which the run begins; `labels`: of its workers; `is_long`: it takes hours.
+    `start_us`: shared time at which the run begins; `labels`: of its workers; `is_long`: it takes hours;
+    `budget_share`: so many of them have a retry budget.
     """
     rng = Random(f"profiles {seed}")
     plain = [_profile(rng, f"t{number}", start_us=start_us) for number in range(count)]
@@ -105,6 +107,10 @@ def profiles_of(
         _particular(profile, Random(f"particular {seed} {profile.name}"), labels=labels) for profile in plain
     ]
     profiles = [_sharded(profile, Random(f"shards {seed} {profile.name}")) for profile in profiles]
+    profiles = [
+        _with_budget(profile, Random(f"budget {seed} {profile.name}"), share=budget_share)
+        for profile in profiles
+    ]
     return [_slower(profile) for profile in profiles] if is_long else profiles
 
 
@@ -150,6 +156,18 @@ def _particular(profile: Profile, rng: Random, *, labels: Sequence[dict[str, str
         retry = _with_patterns(definition.retry, rng)
         validate_policy(retry)
         definition = msgspec.structs.replace(definition, retry=retry)
+    return msgspec.structs.replace(profile, definition=definition)
+
+
+def _with_budget(profile: Profile, rng: Random, *, share: float) -> Profile:
+    """The same, perhaps with a retry budget; drawn apart. Each has a floor, so that all that waits ends."""
+    if rng.random() >= share:
+        return profile
+    count, period_us = rng.choice(((1, SECOND), (30, MINUTE), (12, MINUTE)))
+    budget = RetryBudget(rng.choice((0.0, 0.1, 0.5)), count, period_us)
+    retry = msgspec.structs.replace(profile.definition.retry, budget=budget)
+    validate_policy(retry)
+    definition = msgspec.structs.replace(profile.definition, retry=retry)
     return msgspec.structs.replace(profile, definition=definition)
 
 

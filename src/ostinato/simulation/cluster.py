@@ -55,6 +55,7 @@ class Cluster:
             start_us=START_US,
             labels=list(self._labels.values()),
             is_long=options.is_long,
+            budget_share=options.budget_share,
         )
         self.server = DatabaseServer(
             loop,

@@ -91,6 +91,8 @@ class SwarmOptions(msgspec.Struct, frozen=True, kw_only=True):
     has_session_locks: bool
     #: How long an idempotency key lives: short, so that it ends within the run, or the product's day.
     key_lifetime_us: int = KEY_LIFETIME_US
+    #: So many of its tasks have a retry budget.
+    budget_share: float = 0.0
     #: Faults behind this number do not come, for shrinking.
     fault_count_max: int = 1_000_000
     #: It lives for hours: work is sparse, and what has ended is deleted soon.
@@ -121,6 +123,7 @@ def options_of(seed: int) -> SwarmOptions:
         drift_ppm_max=rng.choice((0, 0, 50, 200)),
         has_session_locks=rng.random() < 0.7,
         key_lifetime_us=_drawn(seed, "keys").choice((5 * SECOND, 15 * SECOND, KEY_LIFETIME_US)),
+        budget_share=_drawn(seed, "budgets").choice((0.0, 0.0, 0.0, 0.7)),
     )
 
 

@@ -204,7 +204,7 @@ instance = Table(
     Column("result", Bytes),
     Column("failure", LongText),
     CheckConstraint(STATE_CHECK, name="instance_state"),
-    CheckConstraint("hold IN ('no_worker', 'busy', 'paused', 'overlap')", name="instance_hold"),
+    CheckConstraint("hold IN ('no_worker', 'busy', 'paused', 'overlap', 'budget')", name="instance_hold"),
     CheckConstraint("priority BETWEEN 0 AND 9", name="instance_priority"),
     CheckConstraint("shard >= 0 AND shard < shard_total", name="instance_shard"),
     CheckConstraint("generation >= 1 AND attempt >= 0", name="instance_counts"),

@@ -39,6 +39,7 @@ def test_where_nothing_is_said_the_default_holds() -> None:
         "retry_on": [],
         "no_retry_on": ["permanent"],
         "rules": [],
+        "budget": "none",
     }
 
 

@@ -12,6 +12,7 @@ from ostinato.control.document.hints import native_retry_hint
 from ostinato.control.document.kinds import DURATION_PATTERN, NONE, WHOLE_FLOAT_MAX, plain_number
 from ostinato.control.document.reading import FAULTY, Reading, shown, wrong_type
 from ostinato.core.failure.match import PATTERN_LENGTH_MAX
+from ostinato.core.retry.budget_words import FLOOR_PATTERN, SHARE_PATTERN
 from ostinato.core.retry.policy import RetryPolicy, effective_policy, policy_to_dict
 from ostinato.core.retry.policy_model import (
     BACKOFFS,
@@ -165,6 +166,7 @@ def retry_schema() -> dict[str, Any]:
             "maxItems": RULES_COUNT_MAX,
             "description": "The long form: the first rule that matches a failure decides.",
         },
+        "budget": _budget(),
     }
     return {
         "type": "object",
@@ -227,6 +229,37 @@ def _schedule_properties(*, with_defaults: bool = True) -> dict[str, dict[str, A
         for schema in properties.values():
             schema.pop("default", None)
     return properties
+
+
+def _budget() -> dict[str, Any]:
+    share = {
+        "anyOf": [
+            {"type": "number", "minimum": 0, "maximum": 1},
+            {"type": "string", "pattern": rf"^\s*(?:{SHARE_PATTERN})\s*$"},
+        ],
+        "description": "Retries for each first attempt of the last ten seconds, such as 10%.",
+    }
+    block = {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {
+            "share": share,
+            "floor": or_null(
+                {
+                    "type": "string",
+                    "pattern": rf"^\s*(?:{NONE}|{FLOOR_PATTERN})\s*$",
+                    "description": "Retries that may start whatever else does, such as 1/s or 30/m.",
+                    "default": "1/s",
+                }
+            ),
+        },
+        "required": ["share"],
+    }
+    return {
+        "anyOf": [{"const": NONE}, *share["anyOf"], block],
+        "description": "How many retries of the task may start: a share of its first attempts.",
+        "default": NONE,
+    }
 
 
 def _count(description: str, default: int) -> dict[str, Any]:

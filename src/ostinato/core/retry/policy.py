@@ -20,10 +20,12 @@ from ostinato.core.failure.classify import qualified_name
 from ostinato.core.failure.coverage import covers
 from ostinato.core.failure.signals import PERMANENT_CLASS
 from ostinato.core.instants import format_duration, parse_duration
+from ostinato.core.retry.budget_words import budget_echo, read_budget
 from ostinato.core.retry.policy_model import (
     DEFAULT_POLICY,
     Backoff,
     Jitter,
+    RetryBudget,
     RetryPolicy,
     RetryRule,
     RuleAction,
@@ -33,6 +35,7 @@ from ostinato.errors import UserError
 
 __all__ = [
     "DEFAULT_POLICY",
+    "RetryBudget",
     "RetryPolicy",
     "RetryRule",
     "effective_policy",
@@ -48,7 +51,7 @@ _FRACTION = re.compile(r"±?\s*(\d{1,3}(?:\.\d{1,6})?)\s*(%?)", re.ASCII)
 
 #: The fields of a schedule, which a rule may set too, in the order of the echo.
 _SCHEDULE_FIELDS = ("backoff", "interval", "multiplier", "delays", "max_interval", "jitter", "max_retry")
-_POLICY_FIELDS = (*_SCHEDULE_FIELDS, "max_lost", "window", "retry_on", "no_retry_on", "rules")
+_POLICY_FIELDS = (*_SCHEDULE_FIELDS, "max_lost", "window", "retry_on", "no_retry_on", "rules", "budget")
 _RULE_FIELDS = ("match", "action", *_SCHEDULE_FIELDS)
 
 
@@ -56,7 +59,7 @@ def effective_policy(partial: Mapping[str, object], *, field: str = "retry") -> 
     """Valid policy of a ``retry`` block (YAML, REST, SDK) with every default filled in (C057).
 
     A block, even an empty one, is explicit: no jitter and no cap unless it asks for them. Durations are as in
-    ``parse_duration``; null means unset, ``none`` is the word for no window, cap or jitter, and 0 means 0.
+    ``parse_duration``; null means unset, ``none`` means no window, cap, jitter or budget, and 0 means 0.
     Exception classes may stand for their names. Unsaid ``max_retry`` of a list of delays is its length.
     Unsaid ``no_retry_on`` is ``[permanent]``; where ``retry_on`` names what to retry, it is
     ``[ostinato.Permanent]``, so that a task's own refusal still counts, unless that is named too.
@@ -79,6 +82,8 @@ def effective_policy(partial: Mapping[str, object], *, field: str = "retry") -> 
         changes["no_retry_on"] = _unsaid_no_retry_on(cast("tuple[str, ...]", changes["retry_on"]))
     if "rules" in said:
         changes["rules"] = _rules(said["rules"], f"{field}.rules")
+    if "budget" in said:
+        changes["budget"] = read_budget(said["budget"], f"{field}.budget")
     policy = msgspec.structs.replace(RetryPolicy(), **changes)
     validate_policy(policy, field=field)
     return policy
@@ -104,6 +109,7 @@ def policy_to_dict(policy: RetryPolicy) -> dict[str, object]:
     echo["retry_on"] = list(policy.retry_on)
     echo["no_retry_on"] = list(policy.no_retry_on)
     echo["rules"] = [_rule_to_dict(rule) for rule in policy.rules]
+    echo["budget"] = budget_echo(policy.budget)
     return echo
 
 

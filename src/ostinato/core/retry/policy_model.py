@@ -6,7 +6,7 @@ from typing import Literal, get_args
 
 import msgspec
 
-from ostinato.core.instants import DAY, MINUTE, SECOND
+from ostinato.core.instants import DAY, HOUR, MINUTE, SECOND
 
 Backoff = Literal["fixed", "linear", "exponential", "delays"]
 Jitter = Literal["none", "full", "equal", "decorrelated", "proportional"]
@@ -24,6 +24,7 @@ RETRY_COUNT_MAX = 1_000_000
 DELAYS_COUNT_MAX = 1_000
 PATTERNS_COUNT_MAX = 100
 RULES_COUNT_MAX = 100
+FLOOR_COUNT_MAX = 1_000_000
 
 
 class RetryRule(msgspec.Struct, frozen=True):
@@ -44,12 +45,29 @@ class RetryRule(msgspec.Struct, frozen=True):
     max_retry: int | None = None
 
 
+class RetryBudget(msgspec.Struct, frozen=True):
+    """How many retries of a task may start: a share of its recent first attempts, and some in any case.
+
+    `floor_count` of them in each `floor_period_us`; 0 is none. Enacted by ``core/retry/budget.py``.
+    """
+
+    share: float
+    floor_count: int = 1
+    floor_period_us: int = SECOND
+
+    @property
+    def floor_per_hour(self) -> int:
+        return self.floor_count * (HOUR // self.floor_period_us)
+
+
 class RetryPolicy(msgspec.Struct, frozen=True):
     """When, how often, how long and for which failures to retry (design section 4).
 
     The defaults are those of an explicit policy: no jitter, no cap. Where a task says nothing at all,
     ``DEFAULT_POLICY`` holds. `max_interval_us` and `window_us` None mean none; 0 means 0.
-    `jitter_factor` is f of ±f and 0 for every jitter but ``proportional``.
+    `jitter_factor` is f of ±f and 0 for every jitter but ``proportional``. Without a `budget` retries start
+    as they fall due; it is unset rather than None, so that what is stored of a policy without one stays as
+    it was before there were budgets.
     """
 
     backoff: Backoff = "exponential"
@@ -65,6 +83,7 @@ class RetryPolicy(msgspec.Struct, frozen=True):
     retry_on: tuple[str, ...] = ()
     no_retry_on: tuple[str, ...] = ("permanent",)
     rules: tuple[RetryRule, ...] = ()
+    budget: RetryBudget | msgspec.UnsetType = msgspec.UNSET
 
 
 #: Where nothing is said (design section 11).

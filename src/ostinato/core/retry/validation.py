@@ -9,17 +9,19 @@ from ostinato.core.failure.categories import category_of, is_category
 from ostinato.core.failure.codes import CATALOGUE
 from ostinato.core.failure.coverage import covers
 from ostinato.core.failure.match import validate_pattern
-from ostinato.core.instants import DURATION_MAX_US, format_duration
+from ostinato.core.instants import DURATION_MAX_US, HOUR, MINUTE, SECOND, format_duration
 from ostinato.core.retry.backoff import backoff_delay
 from ostinato.core.retry.policy_model import (
     BACKOFFS,
     DELAY_MAX_US,
     DELAYS_COUNT_MAX,
+    FLOOR_COUNT_MAX,
     JITTERS,
     PATTERNS_COUNT_MAX,
     RETRY_COUNT_MAX,
     RULE_ACTIONS,
     RULES_COUNT_MAX,
+    RetryBudget,
     RetryPolicy,
     RetryRule,
 )
@@ -45,6 +47,8 @@ def validate_policy(policy: RetryPolicy, *, field: str = "retry") -> None:
     _validate_patterns(policy.no_retry_on, f"{field}.no_retry_on", retried=False)
     _refuse_contradiction(policy, field)
     _validate_rules(policy, field)
+    if isinstance(policy.budget, RetryBudget):
+        _validate_budget(policy.budget, f"{field}.budget")
 
 
 def policy_notes(policy: RetryPolicy) -> tuple[str, ...]:
@@ -113,6 +117,15 @@ def _validate_jitter(policy: RetryPolicy, field: str) -> None:
 def _validate_count(count: int, field: str) -> None:
     if not 0 <= count <= RETRY_COUNT_MAX:
         raise refusal(f"lies between 0 and {RETRY_COUNT_MAX}, not {count}", field)
+
+
+def _validate_budget(budget: RetryBudget, field: str) -> None:
+    if not 0 <= budget.share <= 1:
+        raise refusal(f"is between 0 and 100%, not {budget.share!r}", f"{field}.share")
+    if budget.floor_period_us not in (SECOND, MINUTE, HOUR) or not 0 <= budget.floor_count <= FLOOR_COUNT_MAX:
+        raise refusal(f"is 0 to {FLOOR_COUNT_MAX} retries a second, minute or hour", f"{field}.floor")
+    if budget.share == 0 and budget.floor_count == 0:
+        raise refusal("a share of 0 without a floor lets no retry start", field, hint="write max_retry: 0")
 
 
 def _validate_patterns(patterns: Sequence[str], field: str, *, retried: bool) -> None:

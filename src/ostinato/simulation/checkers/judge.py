@@ -21,6 +21,7 @@ from ostinato.simulation.checkers.i09_nothing_hangs import NothingHangs
 from ostinato.simulation.checkers.liveness import Liveness
 from ostinato.simulation.checkers.places import RightPlaces
 from ostinato.simulation.checkers.reasons import TrueReasons
+from ostinato.simulation.checkers.retry_budgets import RetryBudgets
 from ostinato.simulation.checkers.retry_times import RetryTimes
 from ostinato.simulation.checkers.told import EverythingTold
 from ostinato.simulation.history import (
@@ -46,6 +47,7 @@ CHECKERS: tuple[type[Checker], ...] = (
     OneInstancePerFire,
     NothingHangs,
     RetryTimes,
+    RetryBudgets,
     EverythingTold,
     Acts,
     Fires,

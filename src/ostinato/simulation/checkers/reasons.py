@@ -18,7 +18,7 @@ from ostinato.simulation.history import Event, Fault, TaskCommitted
 REASON_US = 6 * SECOND
 _LOOK_US = SECOND
 #: What holds work beside its own task's rules.
-_CAUSES = frozenset({Hold.BUSY, Hold.NO_WORKER, Hold.PAUSED})
+_CAUSES = frozenset({Hold.BUSY, Hold.NO_WORKER, Hold.PAUSED, Hold.BUDGET})
 
 
 class _Held(NamedTuple):

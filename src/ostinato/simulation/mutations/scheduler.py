@@ -13,6 +13,7 @@ from ostinato.core.partition import ended, fire
 from ostinato.core.partition.effects import Effects
 from ostinato.core.partition.running import Loss, RunningAttempt
 from ostinato.core.retry import verdict
+from ostinato.core.retry.budget import Bucket
 from ostinato.scheduler.committer import Committer
 from ostinato.scheduler.dispatch_loop import DispatchLoop
 from ostinato.scheduler.health_loop import HealthLoop
@@ -151,6 +152,10 @@ def _pause_ignored(original: Function) -> Function:
         return bool(original(self, instance, task, *others, **named))
 
     return may_start
+
+
+def _budget_ignored(original: Function) -> Function:
+    return lambda self, now_us: 1_000
 
 
 def _fire_forgotten(original: Function) -> Function:
@@ -321,6 +326,14 @@ SCHEDULER: tuple[Mutation, ...] = (
         patches=((Placer, "_may_start", _pause_ignored),),
         seed_count=15,
         found_by=("acts",),
+    ),
+    Mutation(
+        name="budget_ignored",
+        meaning="starts retries though their task's budget has no token",
+        patches=((Bucket, "count", _budget_ignored),),
+        seed_count=10,
+        found_by=("retry budgets",),
+        shape={"budget_share": 1.0, "act_us": SECOND // 2},
     ),
     Mutation(
         name="fires_forgotten",

@@ -95,7 +95,7 @@ WHEN 'skipped' THEN finished_us IS NOT NULL AND result IS NULL AND hold IS NULL
 WHEN 'cancelled' THEN finished_us IS NOT NULL AND result IS NULL AND hold IS NULL
 WHEN 'blocked' THEN finished_us IS NULL AND result IS NULL AND hold IS NULL AND attempt = 0
 ELSE 1 = 0 END) IS TRUE), 
-	CONSTRAINT instance_hold CHECK (hold IN ('no_worker', 'busy', 'paused', 'overlap')), 
+	CONSTRAINT instance_hold CHECK (hold IN ('no_worker', 'busy', 'paused', 'overlap', 'budget')), 
 	CONSTRAINT instance_counts CHECK (generation >= 1 AND attempt >= 0), 
 	CONSTRAINT instance_priority CHECK (priority BETWEEN 0 AND 9), 
 	CONSTRAINT instance_shard CHECK (shard >= 0 AND shard < shard_total)

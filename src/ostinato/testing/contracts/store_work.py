@@ -246,6 +246,20 @@ class WorkContract:
         ]
         assert await store.held_tasks([9]) == []
 
+    @pytest.mark.parametrize("hold", list(Hold))
+    async def test_whatever_holds_a_row_is_kept_and_the_row_found_by_it(
+        self, store: Store, hold: Hold
+    ) -> None:
+        owner = await Owner.of(store)
+        rows = [make_instance(1), make_instance(2)]
+        await owner.submit(*rows)
+        await _hold(owner, hold, rows[0])
+        assert await store.held_tasks(ALL) == [(REF, hold)]
+        others = tuple(other for other in Hold if other is not hold)
+        queries = [HeldQuery(REF, others, 10), HeldQuery(REF, (hold,), 10)]
+        (found,) = (await store.find_work(ALL, now_us=T0, limit=0, held=queries)).instances
+        assert (found.id, found.hold, found.reason) == (rows[0].id, hold, f"held: {hold}")
+
     async def test_a_held_row_is_found_though_the_time_is_before_it(self, store: Store) -> None:
         """The clock by which it was due has been put back; whoever asks must not take it for gone."""
         owner = await Owner.of(store)

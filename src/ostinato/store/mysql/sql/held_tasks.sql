@@ -3,7 +3,7 @@
 SELECT named.namespace, named.task, named.hold
 FROM (
   SELECT DISTINCT hold, namespace, task FROM instance FORCE INDEX (instance_held)
-  WHERE hold IN ('no_worker', 'busy', 'paused', 'overlap')
+  WHERE hold IN ('no_worker', 'busy', 'paused', 'overlap', 'budget')
 ) AS named
 WHERE (
   SELECT 1 FROM instance AS held FORCE INDEX (instance_held)
