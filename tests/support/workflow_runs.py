@@ -124,6 +124,8 @@ class Run:
         self.commit_count = 0
         self.rows_read = 0
         self.largest_commit = 0
+        self.largest_bytes = 0
+        self.most_reads = 0
 
     # ── the owner's loop ──────────────────────────────────────────────────────────────────────────────
 
@@ -192,6 +194,7 @@ class Run:
         )
 
     def _tell(self, facts: Facts, wanted: Wanted) -> None:
+        self.most_reads = max(self.most_reads, len(wanted.results))
         for name in wanted.nodes:
             facts.nodes[name] = msgspec.structs.replace(self.nodes[name])
         if wanted.open_nodes:
@@ -273,6 +276,9 @@ class Run:
         self.commit_count += 1
         written = len(effects.nodes) + len(effects.inserts) + len(effects.unblocks) + len(effects.counted)
         self.largest_commit = max(self.largest_commit, written)
+        payloads = [effects.inserts, effects.starts, effects.unblocks, effects.again]
+        size = sum(len(one.payload or b"") for rows in payloads for one in rows)
+        self.largest_bytes = max(self.largest_bytes, size)
         for row in effects.nodes:
             self.nodes[row.name] = row
             self.todo.pop(row.name, None)

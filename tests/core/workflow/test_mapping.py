@@ -150,6 +150,36 @@ def test_a_hundred_thousand_items_are_made_and_counted_in_pieces_of_one_size() -
     assert run.find("end").state is State.PENDING
 
 
+def test_a_large_payload_for_many_is_written_in_pieces() -> None:
+    """Each of 100 instances is given the same 900 KB: no commit holds more than some of them."""
+    big = {"$result": "a"}
+    run = started(
+        node("a"),
+        node("m", "a", over=list(range(50)), payload={"x": big}),
+        *(node(f"n{index}", "a", payload={"x": big}) for index in range(50)),
+    )
+    run.largest_bytes = 0
+    run.end("a", "x" * 900_000)
+    assert len(run.startable()) == 100
+    assert run.largest_bytes <= 10 * 1_048_576
+
+
+def test_few_results_are_read_at_once() -> None:
+    sources = [f"s{index}" for index in range(60)]
+    run = started(
+        *(node(name) for name in sources),
+        *(node(f"t{index}", *sources, payload={"x": {"$result": f"s{index}"}}) for index in range(60)),
+        node("all", *sources, payload={"all": [{"$result": name} for name in sources]}),
+    )
+    for name in sources[:-1]:
+        run.end(name, name)
+    run.most_reads = 0
+    run.end(sources[-1], "last")
+    assert run.payload("all") == {"all": [*sources[:-1], "last"]}
+    assert len(run.startable()) == 61
+    assert run.most_reads <= 60
+
+
 def test_a_short_map_is_not_held_up_by_a_long_one() -> None:
     run = Run(workflow(node("long", over=list(range(20_000))), node("short", over=[1, 2])))
     while "short[1]" not in run.begun:

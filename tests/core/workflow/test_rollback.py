@@ -171,6 +171,23 @@ def test_a_compensation_without_a_payload_fails_the_rollback() -> None:
     assert run.undone == []
 
 
+def test_what_did_not_end_well_has_no_result_to_be_told_of() -> None:
+    run = started(
+        node(
+            "a",
+            strategy="rollback",
+            undo="undo",
+            unfinished=True,
+            undo_payload={
+                "id": {"$own": "result", "path": "/id"},
+                "n": {"$own": "result", "path": "/n", "default": 0},
+            },
+        )
+    )
+    run.fail("a")
+    assert json.loads(run.find("a", role="compensation").payload) == {"id": None, "n": 0}
+
+
 def test_a_person_can_roll_a_run_back() -> None:
     run = _parallel()
     run.end("p")

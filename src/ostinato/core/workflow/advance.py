@@ -260,11 +260,10 @@ def _unblock(step: Step, row: NodeRow) -> None:
         step.unblock(Unblock(instance_id=instance_id, payload=payload, missing=missing))
     else:
         row.created = 1
-        step.run.live_count += 1
         again = RunAgain(
             instance_id=instance_id, run_generation=step.run.generation, payload=payload, missing=missing
         )
-        step.effects.again.append(again)
+        step.run_again(again)
     step.begin(row)
 
 

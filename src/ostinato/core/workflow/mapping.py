@@ -83,17 +83,21 @@ def create_items(step: Step, row: NodeRow) -> bool:
 
 
 def _create_all(step: Step, row: NodeRow, items: dict[int, object]) -> int:
-    """Make `items`, by index; 0 where a fact is missing, else how many were made."""
+    """Make `items`, by index; 0 where a fact is missing, else how many of them were made."""
     template = step.graph.payloads[row.name]
     missing = step.missing(row, references_of(step, row.name))
     if not step.know(template.references) or missing is None:
         return 0
     base = resolve(template, step.lookup)
+    made = 0
     for index, item in items.items():
+        if made and step.bytes_left <= 0:
+            break
         _create(step, row, index, item=item, base=base, missing=missing)
+        made += 1
     step.change(row)
-    step.work_left -= len(items)
-    return len(items)
+    step.work_left -= made
+    return made
 
 
 def run_items_again(step: Step, row: NodeRow) -> bool:
@@ -106,10 +110,11 @@ def run_items_again(step: Step, row: NodeRow) -> bool:
     items = items[: row.redo]
     found = {item: _items(step, row, low=item, high=item + 1) for item in items}
     known = {item: values[0] for item, values in found.items() if values is not None}
-    if len(known) < len(items) or not _create_all(step, row, known):
+    made = _create_all(step, row, known) if len(known) == len(items) else 0
+    if not made:
         return False
-    row.redo -= len(items)
-    row.redo_cursor = items[-1] + 1
+    row.redo -= made
+    row.redo_cursor = items[made - 1] + 1
     return True
 
 
@@ -190,7 +195,7 @@ def _results_as_items(step: Step, reference: Reference, *, low: int, high: int) 
         read = ResultRead(reference.source, low, high)
         results = step.facts.results.get(read)
         if results is None:
-            step.wanted.results.add(read)
+            step.want_results({read})
             return None
         if not isinstance(results, TooLarge):
             break
@@ -229,7 +234,6 @@ def _create(
         return
     node = step.graph.nodes[row.name]
     generation = step.run.generation
-    step.run.live_count += 1
     if node.workflow:
         run_id = id_within(step.run.id, "run", row.name, str(index), str(generation))
         started = StartRun(
@@ -240,13 +244,14 @@ def _create(
             payload=encoded,
             run_generation=generation,
         )
-        step.effects.starts.append(started)
+        step.start_run(started)
         return
     instance_id = step.instance_id(row.name, index)
     if index < row.existing:
         again = RunAgain(instance_id=instance_id, run_generation=generation, payload=encoded, missing=missing)
-        step.effects.again.append(again)
+        step.run_again(again)
         return
+    step.run.live_count += 1
     step.insert(
         NewInstance(
             instance_id=instance_id,

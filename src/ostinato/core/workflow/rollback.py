@@ -17,7 +17,14 @@ import msgspec
 
 from ostinato.core.ids import id_within
 from ostinato.core.states import State
-from ostinato.core.workflow.payload import Reference, UnresolvedError, encode_resolved, resolve, value_at
+from ostinato.core.workflow.payload import (
+    Reference,
+    UnresolvedError,
+    default_of,
+    encode_resolved,
+    resolve,
+    value_at,
+)
 from ostinato.core.workflow.rows import Alert, Cancel, Counted, EndedInstance, NewInstance, RunRow, Undoable
 from ostinato.core.workflow.states import LIVE_NODE_STATES, NodeState, RunState, require_run_move
 from ostinato.core.workflow.step import Step
@@ -136,7 +143,7 @@ def _own(step: Step, undo: Undoable, reference: Reference) -> object:
     if reference.kind == "run":
         return value_at(msgspec.json.decode(step.run.payload), reference)
     encoded = undo.payload if reference.source == "payload" else undo.result
-    return value_at(None if encoded is None else msgspec.json.decode(encoded), reference)
+    return default_of(reference) if encoded is None else value_at(msgspec.json.decode(encoded), reference)
 
 
 def count_compensation(step: Step, ended: EndedInstance) -> None:

@@ -32,6 +32,8 @@ from ostinato.core.workflow.rows import (
     NewInstance,
     NodeRow,
     ResultRead,
+    RunAgain,
+    StartRun,
     TooLarge,
     Unblock,
 )
@@ -45,6 +47,10 @@ from ostinato.core.workflow.states import (
 
 #: Rows that one step writes at most, give or take a node: a transaction of some milliseconds.
 WORK_MAX = 500
+#: Payloads that one step writes at most, give or take one: 500 may each be as long as a result.
+PAYLOAD_BYTES_MAX = 8 * 1_048_576
+#: Results that one call wants read at most, but for those of one node: each may be as long as a result.
+READS_MAX = 32
 #: Added to the sequence of an instance that did not end in success: those are undone first (I10).
 UNFINISHED_FIRST = 1 << 48
 
@@ -79,6 +85,7 @@ class Step:
         self.wanted = self.effects.wanted
         self.changed: dict[str, NodeRow] = {}
         self.work_left = WORK_MAX
+        self.bytes_left = PAYLOAD_BYTES_MAX
         #: The bound was reached with work left.
         self.more = facts.more
         self._cascades = False
@@ -103,7 +110,7 @@ class Step:
 
     def has_room(self) -> bool:
         """Whether the step may take on another piece of work; if not, the next one goes on."""
-        if self.work_left > 0:
+        if self.work_left > 0 and self.bytes_left > 0:
             return True
         self.more = True
         return False
@@ -151,11 +158,13 @@ class Step:
 
     def insert(self, instance: NewInstance) -> None:
         """A new instance; what the step decides of it later is how it is born."""
+        self.bytes_left -= len(instance.payload)
         self._born[instance.instance_id] = len(self.effects.inserts)
         self.effects.inserts.append(instance)
 
     def unblock(self, unblock: Unblock) -> None:
         """blocked → pending."""
+        self.bytes_left -= len(unblock.payload)
         place = self._born.get(unblock.instance_id)
         if place is None:
             self.effects.unblocks.append(unblock)
@@ -166,6 +175,18 @@ class Step:
             payload=unblock.payload,
             missing=unblock.missing,
         )
+
+    def run_again(self, again: RunAgain) -> None:
+        """terminal → pending, in the run's generation; it is live again."""
+        self.bytes_left -= len(again.payload or b"")
+        self.run.live_count += 1
+        self.effects.again.append(again)
+
+    def start_run(self, start: StartRun) -> None:
+        """A child run, which is live from now on."""
+        self.bytes_left -= len(start.payload)
+        self.run.live_count += 1
+        self.effects.starts.append(start)
 
     def end_blocked(self, end: EndBlocked) -> None:
         """blocked → skipped | failed."""
@@ -182,17 +203,24 @@ class Step:
     def know(self, references: Iterable[Reference]) -> bool:
         """Whether everything that `references` need was told; what was not is wanted."""
         known = True
+        reads: set[ResultRead] = set()
         for reference in references:
             if reference.kind != "result":
                 continue
             source = self.row(reference.source)
             read = None if source is None else self._read_of(source, reference)
-            if source is None:
-                known = False
-            elif read is not None and read not in self.facts.results:
-                self.wanted.results.add(read)
-                known = False
-        return known
+            known = known and source is not None
+            if read is not None and read not in self.facts.results:
+                reads.add(read)
+        return self.want_results(reads) and known
+
+    def want_results(self, reads: set[ResultRead]) -> bool:
+        """Whether nothing is left to be read of `reads`; too many at once are left to a later call."""
+        if self.wanted.results and len(self.wanted.results | reads) > READS_MAX:
+            self.more = True
+        else:
+            self.wanted.results |= reads
+        return not reads
 
     def has_result(self, row: NodeRow) -> bool:
         """Whether the node has a result to refer to: a mapped one that failed has that of its other items."""
