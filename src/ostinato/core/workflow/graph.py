@@ -100,7 +100,8 @@ def _laid_out(
     order = _order(definition, successors)
     if len(order) < len(nodes):
         cycle = _cycle(nodes, set(nodes) - set(order))
-        return None, [_invalid(f"the nodes go round in a circle: {_arrows(cycle)}", "nodes")]
+        field = f"nodes[{[*nodes].index(cycle[0])}].after"
+        return None, [_invalid(f"the nodes go round in a circle: {_arrows(cycle)}", field)]
     places = {name: place for place, name in enumerate(order)}
     graph = Graph(definition, nodes, order, places, successors, {}, {}, {}, Template(None, ()))
     return _with_payloads(graph, faults), faults
