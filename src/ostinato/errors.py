@@ -57,6 +57,9 @@ CODES: dict[str, CodeEntry] = {
     "INVALID_NAME": CodeEntry(
         EXIT_BAD_INPUT, "A name holds characters that are not allowed, or is too long."
     ),
+    "INVALID_WORKFLOW": CodeEntry(
+        EXIT_BAD_INPUT, "A workflow's graph cannot run as written; the message names the nodes."
+    ),
     "INVALID_PAYLOAD": CodeEntry(EXIT_BAD_INPUT, "A payload does not fit the task, or JSON cannot carry it."),
     "PAYLOAD_TOO_LARGE": CodeEntry(EXIT_BAD_INPUT, "A payload is over the size limit.", 413),
     "INVALID_DOCUMENT": CodeEntry(
@@ -86,6 +89,10 @@ CODES: dict[str, CodeEntry] = {
     ),
     "INSTANCE_SUCCEEDED": CodeEntry(
         EXIT_CONFLICT, "The instance ended in success, and is run again only by force."
+    ),
+    "RUN_STATE": CodeEntry(
+        EXIT_CONFLICT,
+        "A workflow's run is in a state that it cannot be resumed, cancelled or rolled back from.",
     ),
     "TASK_OF_APP": CodeEntry(EXIT_CONFLICT, "The task is declared by an app, so no document may change it."),
     "TASK_DISABLED": CodeEntry(EXIT_CONFLICT, "The task is disabled and accepts no submissions or replays."),

@@ -30,6 +30,11 @@ def id_of(*parts: str) -> str:
     return "".join([_PAIRS[(value >> shift) & 1023] for shift in range(120, -1, -10)])
 
 
+def id_within(whole_id: str, *parts: str) -> str:
+    """Id of a part of what `whole_id`, made by `new_id`, names: always the same, sorting with the whole."""
+    return whole_id[:9] + id_of(whole_id, *parts)[9:]
+
+
 def new_attempt_id(rng: Random) -> str:
     """16 hexadecimal characters: the random part of a fencing token."""
     return f"{rng.getrandbits(64):016x}"
