@@ -1,4 +1,4 @@
-"""Checkers refuse histories that break their rule, and let pass those that keep it: retries, acts, fires."""
+"""Checkers refuse histories that break their rule, and let pass those that keep it: retries, acts, waits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from ostinato.observe.records import InvariantBroken, LoopFailed, LoopTurned, Re
 from ostinato.simulation.checkers.acts import Acts
 from ostinato.simulation.checkers.breakage import Breakage
 from ostinato.simulation.checkers.checker import Checker
-from ostinato.simulation.checkers.fires import Fires
 from ostinato.simulation.checkers.liveness import Liveness
 from ostinato.simulation.checkers.retry_times import RetryTimes
 from ostinato.simulation.checkers.told import EverythingTold
@@ -269,91 +268,6 @@ def _read(story: Story, code: str) -> None:
     )
 
 
-# ── fires ────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _fires_all(story: Story) -> None:
-    story.known_task()
-    story.wait(3 * EVERY_US)
-    due = [START_US + count * EVERY_US for count in (1, 2, 3)]
-    story.commit(story.advance(START_US + 4 * EVERY_US), *story.fired(*due))
-
-
-def _one_fire_is_missing(story: Story) -> None:
-    story.known_task()
-    story.wait(3 * EVERY_US)
-    due = [START_US + count * EVERY_US for count in (1, 3)]
-    story.commit(story.advance(START_US + 4 * EVERY_US), *story.fired(*due))
-
-
-def _moves_on_without_a_fire(story: Story) -> None:
-    story.known_task()
-    story.wait(EVERY_US)
-    story.commit(story.advance(START_US + 2 * EVERY_US))
-
-
-def _fires_without_moving_on(story: Story) -> None:
-    story.known_task()
-    story.wait(EVERY_US)
-    story.commit(*story.fired(START_US + EVERY_US))
-
-
-def _resumed_without_the_past(story: Story) -> None:
-    story.known_task()
-    story.commit(story.flag(paused=True))
-    story.wait(5 * EVERY_US)
-    story.commit(story.flag(paused=False), story.advance(START_US + 6 * EVERY_US))
-
-
-def _stands_still(story: Story) -> None:
-    story.known_task()
-    story.healed()
-    story.wait(3 * EVERY_US).tick()
-
-
-def _stands_still_while_paused(story: Story) -> None:
-    story.known_task()
-    story.commit(story.flag(paused=True))
-    story.healed()
-    story.wait(3 * EVERY_US).tick()
-
-
-def _edited(story: Story, *, at_us: int) -> None:
-    """The schedule is another one, as of `at_us`, and the old trigger goes."""
-    story.known_task()
-    story.wait(2 * EVERY_US)
-    switch = story.flag(version=2, scheduled_version=2, updated_us=at_us)
-    gone = story.advance(None)
-    story.commit(switch, type(gone)(at_us=0, transaction=0, process="p", before=gone.before, after=None))
-
-
-def _edit_before_the_fire(story: Story) -> None:
-    _edited(story, at_us=START_US + EVERY_US - 1)
-
-
-def _edit_drops_a_fire(story: Story) -> None:
-    _edited(story, at_us=START_US + EVERY_US)
-
-
-def _edited_again_after_the_fire(story: Story) -> None:
-    """The first edit comes into force: by it nothing was due, whenever the second one was made."""
-    story.known_task()
-    story.wait(2 * EVERY_US)
-    story.commit(story.flag(version=2, updated_us=START_US + EVERY_US - 1))
-    story.commit(story.flag(version=3, updated_us=START_US + 2 * EVERY_US))
-    gone = story.advance(None)
-    story.commit(
-        story.flag(scheduled_version=2),
-        type(gone)(at_us=0, transaction=0, process="p", before=gone.before, after=None),
-    )
-
-
-def _edit_dated_by_a_clock_ahead(story: Story) -> None:
-    """It is ten seconds ahead, which the owner has not believed: nothing is due by its own time."""
-    story.left_us = 11 * SECOND
-    _edited(story, at_us=START_US + 2 * EVERY_US)
-
-
 # ── liveness ─────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -411,11 +325,6 @@ _REFUSED: list[tuple[type[Checker], Course]] = [
     (Acts, _paused_and_fired),
     (Acts, _pause_answered_and_not_in_force),
     (Acts, _read_something_else),
-    (Fires, _one_fire_is_missing),
-    (Fires, _moves_on_without_a_fire),
-    (Fires, _fires_without_moving_on),
-    (Fires, _stands_still),
-    (Fires, _edit_drops_a_fire),
     (Liveness, _due_and_left),
     (Liveness, _retry_and_left),
     (Liveness, _held_by_a_pause_that_is_over),
@@ -435,12 +344,6 @@ _PASSING: list[tuple[type[Checker], Course]] = [
     (Acts, _paused),
     (Acts, _paused_resumed_and_assigned),
     (Acts, _read_what_was_written),
-    (Fires, _fires_all),
-    (Fires, _resumed_without_the_past),
-    (Fires, _stands_still_while_paused),
-    (Fires, _edit_before_the_fire),
-    (Fires, _edited_again_after_the_fire),
-    (Fires, _edit_dated_by_a_clock_ahead),
     (Liveness, _due_later),
     (Liveness, _submitted_after_the_healing),
     (Liveness, _held_by_a_pause),

@@ -100,7 +100,6 @@ DATABASE: tuple[Mutation, ...] = (
         meaning="checks the owner of a partition and not its epoch",
         patches=((database_writes, "proven_partitions", _owner_alone),),
         seed_count=20,
-        first_seed=88,
         found_by=(_I5,),
         kinds=("node_frozen", "commits_slow", "node_stopped"),
     ),
