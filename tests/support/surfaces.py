@@ -223,7 +223,7 @@ def declare(entry: Mapping[str, Any]) -> object:
         said["triggers"] = made
     if "container" in entry:
         options = dict(entry["container"])
-        return app.container(name, options.pop("image"), **options, **said)
+        return app.container(entry["name"], options.pop("image"), **options, **said)
     if "http" in entry:
         options = dict(entry["http"])
         return app.http(entry["name"], options.pop("method"), **options, **said)
