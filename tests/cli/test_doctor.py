@@ -80,7 +80,8 @@ def test_empty_folder_is_well_and_stays_empty(tmp_path: Path) -> None:
     assert "no scheduler is running" in _found(findings, "scheduler", "warn")
     assert {row["check"] for row in findings} == {
         *("python", "packages", "clock", "time zones", "processes", "settings", "database", "ports"),
-        *("scheduler", "workers", "limits", "app", "data directory", "tls", "join token"),
+        *("scheduler", "workers", "limits", "container engine", "app", "data directory", "tls"),
+        "join token",
     }
 
 
