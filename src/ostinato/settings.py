@@ -32,6 +32,7 @@ from ostinato.settings_readers import (
     read_labels,
     read_loopback,
     read_name,
+    read_optional_path,
     read_path,
     read_reachable,
     read_required_text,
@@ -101,6 +102,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     async_slots: int = 100
     worker_name: str = ""
     labels: dict[str, str] = {}
+    #: UNIX socket of the engine that a worker runs containers at; None: it runs none.
+    engine_socket: Path | None = Path("/var/run/docker.sock")
     worker_lease_us: int = 60 * SECOND
     drain_timeout_us: int = 25 * SECOND
     retention_success_us: int = 7 * DAY
@@ -156,6 +159,9 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("async_slots", read_whole_number(0, ASYNC_SLOTS_MAX), "async tasks that run at once"),
     Setting("worker_name", read_worker_name, "stable name of the worker"),
     Setting("labels", read_labels, "labels of the worker", singular="label"),
+    Setting(
+        "engine_socket", read_optional_path, "UNIX socket of Docker or Podman, for container tasks, or none"
+    ),
     Setting(
         "worker_lease",
         read_duration(WORKER_LEASE_US_MIN, WORKER_LEASE_US_MAX),

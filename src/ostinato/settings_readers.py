@@ -227,6 +227,11 @@ def read_path(value: object) -> Path:
     return Path(read_required_text(str(value) if isinstance(value, Path) else value))
 
 
+def read_optional_path(value: object) -> Path | None:
+    """Path to a file, or None for ``none``."""
+    return None if value == "none" else read_path(value)
+
+
 def sqlite_path(url: str) -> str | None:
     """Path of the file that a database's URL names, as it stands there; None for other kinds of database.
 

@@ -23,6 +23,7 @@ from ostinato.wire.grpc_client import GrpcWorkerTransport
 from ostinato.wire.protocol import WorkerTransport
 from ostinato.wire.tls import TlsFile, WorkerTls
 from ostinato.worker.config import WorkerConfig
+from ostinato.worker.executors.container import ContainerExecutor
 from ostinato.worker.executors.http import HttpExecutor
 from ostinato.worker.executors.protocol import Executor
 from ostinato.worker.executors.python import build_python_executor
@@ -59,21 +60,9 @@ def build_worker(
     rng = Random()
     spool = Spool(settings.data_dir, worker_id=new_id(clock.wall_us(), rng), clock=clock)
     guardian = Guardian(clock=clock, report=_report_target(settings, scheduler=scheduler, spool=spool))
-    executors: list[Executor] = [
-        ShellExecutor(clock=clock, data_dir=spool.own_directory, guardian=guardian, resources=resources),
-        HttpExecutor(clock=clock),
-    ]
-    if settings.app or runs_python:
-        executors.append(
-            build_python_executor(
-                app=settings.app,
-                clock=clock,
-                process_slots=settings.slots,
-                guardian=guardian,
-                data_dir=spool.own_directory,
-                resources=resources,
-            )
-        )
+    executors = _executors(
+        settings, clock=clock, spool=spool, guardian=guardian, resources=resources, runs_python=runs_python
+    )
     config = WorkerConfig(
         worker_name=settings.worker_name,
         scheduler=scheduler,
@@ -95,6 +84,44 @@ def build_worker(
         spool=spool,
         guardian=guardian,
     )
+
+
+def _executors(
+    settings: Settings,
+    *,
+    clock: Clock,
+    spool: Spool,
+    guardian: Guardian,
+    resources: Resources,
+    runs_python: bool,
+) -> list[Executor]:
+    executors: list[Executor] = [
+        ShellExecutor(clock=clock, data_dir=spool.own_directory, guardian=guardian, resources=resources),
+        HttpExecutor(clock=clock),
+    ]
+    if settings.engine_socket is not None:
+        executors.append(
+            ContainerExecutor(
+                clock=clock,
+                socket=settings.engine_socket,
+                data_dir=spool.own_directory,
+                worker_id=spool.worker_id,
+                worker_name=settings.worker_name,
+                guardian=guardian,
+            )
+        )
+    if settings.app or runs_python:
+        executors.append(
+            build_python_executor(
+                app=settings.app,
+                clock=clock,
+                process_slots=settings.slots,
+                guardian=guardian,
+                data_dir=spool.own_directory,
+                resources=resources,
+            )
+        )
+    return executors
 
 
 def _report_target(settings: Settings, *, scheduler: str, spool: Spool) -> ReportTarget:

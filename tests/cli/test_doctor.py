@@ -20,6 +20,7 @@ import pytest
 from support.certificates import self_signed, signed
 from support.commands import Execute
 from support.dev import Dev, clean_environment, running_dev
+from support.fake_engine import fake_engine
 
 from ostinato.clock import SystemClock
 from ostinato.doctor.processes import is_ostinato
@@ -79,7 +80,8 @@ def test_empty_folder_is_well_and_stays_empty(tmp_path: Path) -> None:
     assert "no scheduler is running" in _found(findings, "scheduler", "warn")
     assert {row["check"] for row in findings} == {
         *("python", "packages", "clock", "time zones", "processes", "settings", "database", "ports"),
-        *("scheduler", "workers", "limits", "app", "data directory", "tls", "join token"),
+        *("scheduler", "workers", "limits", "container engine", "app", "data directory", "tls"),
+        "join token",
     }
 
 
@@ -458,3 +460,17 @@ def test_key_of_another_certificate_and_one_that_others_may_read_fail(tmp_path: 
 def test_certificate_that_is_not_there_fails_and_names_its_source(tmp_path: Path) -> None:
     told = _found(_doctor(tmp_path, env={"OSTINATO_TLS_CA": "nothing.pem"}, status=1), "tls", "fail")
     assert "OSTINATO_TLS_CA: nothing.pem cannot be read" in told
+
+
+def test_engine_that_is_named_and_does_not_answer_fails_and_one_that_nobody_named_is_no_fault(
+    tmp_path: Path,
+) -> None:
+    socket = tmp_path / "engine.sock"
+    findings = _doctor(tmp_path, env={"OSTINATO_ENGINE_SOCKET": str(socket)}, status=1)
+    told = _found(findings, "container engine", "fail")
+    assert f"OSTINATO_ENGINE_SOCKET: no container engine answers at {socket}" in told
+    with fake_engine(tmp_path):
+        findings = _doctor(tmp_path, env={"OSTINATO_ENGINE_SOCKET": str(socket)})
+    assert "answers, API 1.45" in _found(findings, "container engine", "ok")
+    findings = _doctor(tmp_path, env={"OSTINATO_ENGINE_SOCKET": "none"})
+    assert "turned off" in _found(findings, "container engine", "ok")

@@ -40,6 +40,7 @@ def hints(**members: Any) -> dict[str, str]:
         ("max_retry", None, "write retry: {max_retry: 3}"),
         ("max_retries", True, "write retry: {max_retry: 3}"),
         ("env", {"A": "b"}, "it belongs to shell: write shell: {env: …}"),
+        ("image", "postgres:17", 'write container: {image: "postgres:17"}'),
         ("cwd", "/srv", "it belongs to shell: write shell: {directory: …}"),
     ],
 )

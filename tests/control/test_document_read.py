@@ -179,7 +179,12 @@ ONE_FAULT: list[tuple[dict[str, Any], str, str, str]] = [
     ({"retry": {"maxretry": 5}}, "retry.maxretry", "INVALID_POLICY", "did you mean max_retry?"),
     ({"retry": {"\ud800": 5}}, "retry.\\ud800", "INVALID_POLICY", "is not a field of a retry policy"),
     ({"http": {"method": "GET", "url": "http://x"}}, "", "INVALID_VALUE", "has shell and http (write one of"),
-    ({"shell": None}, "", "INVALID_VALUE", "has nothing to run (write one of shell, http, python)"),
+    (
+        {"shell": None},
+        "",
+        "INVALID_VALUE",
+        "has nothing to run (write one of shell, http, python, container)",
+    ),
     ({"shell": "true"}, "shell", "INVALID_VALUE", "'true' is a text, not a block of fields"),
     ({"shell": {}}, "shell.command", "INVALID_VALUE", "is missing"),
     ({"shell": {"command": ["a", 5]}}, "shell.command[1]", "INVALID_VALUE", "5 is a number, not a text"),

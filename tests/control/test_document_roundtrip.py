@@ -19,8 +19,10 @@ from ostinato.control.document.read import Document, read_document, read_task
 from ostinato.control.document.write import document, task_document
 from ostinato.control.document.yaml_text import read_yaml, write_yaml
 from ostinato.core.definition import (
+    ContainerSpec,
     ExecutorSpec,
     HttpSpec,
+    Mount,
     Parameter,
     PythonSpec,
     ShellSpec,
@@ -145,13 +147,44 @@ def policies(draw: st.DrawFn) -> RetryPolicy:
 
 
 @st.composite
+def containers(draw: st.DrawFn, pairs: SearchStrategy[dict[str, str]]) -> ContainerSpec:
+    words = st.lists(texts, max_size=3).map(lambda rest: ("report", *rest))
+    entrypoint = draw(st.sampled_from([(), ("python", "-m")]))
+    text = st.nothing() if entrypoint else texts.map(lambda text: f"echo {text}")
+    mounts = st.lists(
+        st.builds(
+            Mount,
+            st.sampled_from(["/srv/shop", "cache"]),
+            st.sampled_from(["/a", "/b", "/c/d"]),
+            st.booleans(),
+        ),
+        max_size=3,
+        unique_by=lambda mount: mount.target,
+    )
+    return ContainerSpec(
+        draw(st.sampled_from(["postgres", "registry.example.com:5000/shop/report:1.4"])),
+        draw(st.none() | text | words),
+        entrypoint=entrypoint,
+        env=draw(pairs),
+        mounts=tuple(draw(mounts)),
+        directory=draw(st.sampled_from(["", "/app"])),
+        user=draw(st.sampled_from(["", "1000:1000"])),
+        network=draw(st.sampled_from(["", "none", "backend"])),
+        pull=draw(st.sampled_from(["missing", "always", "never"])),
+        init=draw(st.booleans()),
+    )
+
+
+@st.composite
 def executors(draw: st.DrawFn) -> ExecutorSpec:
-    kind = draw(st.sampled_from(["shell", "http", "python"]))
+    kind = draw(st.sampled_from(["shell", "http", "python", "container"]))
     pairs = st.dictionaries(st.from_regex(r"[A-Z][A-Z_]{0,8}", fullmatch=True), texts, max_size=3)
     if kind == "shell":
         words = st.lists(texts, max_size=3).map(lambda rest: ("pg_dump", *rest))
         command = draw(texts.map(lambda text: f"echo {text}") | words)
         return ShellSpec(command, env=draw(pairs), directory=draw(texts))
+    if kind == "container":
+        return draw(containers(pairs))
     if kind == "http":
         return HttpSpec(
             draw(st.sampled_from(["GET", "POST"])),

@@ -14,6 +14,7 @@ from house.project import ROOT
 from jsonschema import Draft202012Validator
 
 from ostinato.control.document.block import Block
+from ostinato.control.document.container_block import CONTAINER, MOUNT
 from ostinato.control.document.errors import InvalidDocument
 from ostinato.control.document.executor_blocks import HTTP, PYTHON, SHELL
 from ostinato.control.document.json_schema import json_schema
@@ -105,6 +106,21 @@ EVERYTHING: dict[str, Any] = {
             },
             "isolation": "process",
         },
+        {
+            "name": "dump",
+            "container": {
+                "image": "registry.example.com:5000/shop/tools:1.4",
+                "command": ["--day", "today"],
+                "entrypoint": ["report"],
+                "env": {"A": "b"},
+                "mounts": [{"source": "/srv/shop", "target": "/data", "read_only": True}],
+                "directory": "/app",
+                "user": "1000:1000",
+                "network": "none",
+                "pull": "always",
+                "init": False,
+            },
+        },
     ],
 }
 
@@ -118,9 +134,9 @@ def test_the_published_schema_is_current() -> None:
 def test_the_schema_is_one_and_accepts_a_document_with_every_field() -> None:
     Draft202012Validator.check_schema(SCHEMA)
     VALIDATOR.validate(EVERYTHING)
-    assert len(read_document(EVERYTHING).definitions) == 3
+    assert len(read_document(EVERYTHING).definitions) == 4
     said = set(_keys(EVERYTHING))
-    blocks: list[Block] = [DOCUMENT, TASK, SHELL, HTTP, PYTHON.block, *BLOCKS.values()]
+    blocks: list[Block] = [DOCUMENT, TASK, SHELL, HTTP, PYTHON.block, CONTAINER, MOUNT, *BLOCKS.values()]
     assert {name for block in blocks for name in block.names} <= said, "or the test leaves a field out"
 
 
@@ -168,7 +184,7 @@ def test_the_retry_blocks_of_the_schema_have_the_fields_that_a_policy_has() -> N
 
 def test_python_has_the_options_that_a_document_has() -> None:
     options = set(TaskOptions.__annotations__) - {"cron", "every", "at", "timezone"}
-    assert options == set(TASK.names) - {"name", "shell", "http", "python"}
+    assert options == set(TASK.names) - {"name", "shell", "http", "python", "container"}
 
 
 @pytest.mark.parametrize(

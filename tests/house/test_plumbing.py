@@ -17,11 +17,26 @@ import pytest
 def test_that_is_skipped():
     pytest.skip("no server here")
 """
+_SKIPPING_WITH_LEAVE = """
+import pytest
+@pytest.mark.where_there_is_one
+def test_that_is_skipped():
+    pytest.skip("no engine here")
+"""
 _SKIPPING_MODULE = "import pytest\npytest.skip('no server here', allow_module_level=True)\n"
 
 
-@pytest.mark.parametrize("text", [_SKIPPING, _SKIPPING_MODULE], ids=["test", "module"])
-@pytest.mark.parametrize(("ci", "status"), [("true", 1), ("", 0)])
+@pytest.mark.parametrize(
+    ("text", "ci", "status"),
+    [
+        (_SKIPPING, "true", 1),
+        (_SKIPPING, "", 0),
+        (_SKIPPING_MODULE, "true", 1),
+        (_SKIPPING_MODULE, "", 0),
+        (_SKIPPING_WITH_LEAVE, "true", 0),
+    ],
+    ids=["test-ci", "test", "module-ci", "module", "with-leave-ci"],
+)
 def test_skip_passes_at_home_and_fails_in_ci(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, text: str, ci: str, status: int
 ) -> None:

@@ -41,6 +41,7 @@ WRONG: dict[str, list[str]] = {
     "async_slots": ["x", "-1", "10000000"],
     "worker_name": ["", "x" * 201, "a\x7fb"],
     "labels": ["zone", "=eu", "a b=c", "a=1,a=2", f"a={'x' * 201}", "a=b\x1b"],
+    "engine_socket": ["", "a\x00b"],
     "worker_lease": ["1s", "60", "2h", ""],
     "drain_timeout": ["-1s", "soon", "2d"],
     "retention_success": ["x", "-1s"],

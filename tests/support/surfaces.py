@@ -208,7 +208,11 @@ def declare(entry: Mapping[str, Any]) -> object:
     from ostinato import at, cron, every
 
     app = App("shop", "memory:", namespace=entry.get("namespace", "default"))
-    said = {key: value for key, value in entry.items() if key not in ("name", "namespace", "shell", "http")}
+    said = {
+        key: value
+        for key, value in entry.items()
+        if key not in ("name", "namespace", "shell", "http", "container")
+    }
     makers: dict[str, Callable[..., Any]] = {"cron": cron, "every": every, "at": at}
     if isinstance(said.get("triggers"), Sequence):
         made = []
@@ -217,6 +221,9 @@ def declare(entry: Mapping[str, Any]) -> object:
             kind = next(kind for kind in makers if kind in options)
             made.append(makers[kind](options.pop(kind), **options))
         said["triggers"] = made
+    if "container" in entry:
+        options = dict(entry["container"])
+        return app.container(entry["name"], options.pop("image"), **options, **said)
     if "http" in entry:
         options = dict(entry["http"])
         return app.http(entry["name"], options.pop("method"), **options, **said)

@@ -31,6 +31,39 @@ def http(_code: str, _field: str, *, in_sdk: bool = True, **said: Any) -> Docume
     return DocumentFault({"name": "wrong", "http": {**_HTTP, **said}}, _code, _field, in_sdk)
 
 
+def boxed(_code: str, _field: str, *, in_sdk: bool = True, **said: Any) -> DocumentFault:
+    """A container with `said`."""
+    entry = {"name": "wrong", "container": {"image": "postgres:17", **said}}
+    return DocumentFault(entry, _code, _field, in_sdk)
+
+
+def _containers() -> Mapping[str, DocumentFault]:
+    field, code = "container", "INVALID_VALUE"
+    target = {"source": "/srv", "target": "/data"}
+    return {
+        "image empty": boxed(code, f"{field}.image", image=""),
+        "image of no kind": boxed(code, f"{field}.image", image="Postgres 17"),
+        "container no words": boxed(code, f"{field}.command", command=[]),
+        "container NUL": boxed(code, f"{field}.command", command="a\0b"),
+        "container number": boxed(code, f"{field}.command", command=5),
+        "entrypoint and text": boxed(code, f"{field}.entrypoint", command="a", entrypoint=["b"]),
+        "container env name": boxed(code, f"{field}.env", env={"A=B": "c"}),
+        "mounts no list": boxed(code, f"{field}.mounts", mounts="/srv:/data"),
+        "mount relative": boxed(code, f"{field}.mounts[0].source", mounts=[{**target, "source": "./a"}]),
+        "mount target": boxed(code, f"{field}.mounts[0].target", mounts=[{**target, "target": "data"}]),
+        "mount of all": boxed(code, f"{field}.mounts[0].target", mounts=[{**target, "target": "/"}]),
+        "mount of ours": boxed(code, f"{field}.mounts[0].target", mounts=[{**target, "target": "/ostinato"}]),
+        "mount twice": boxed(code, f"{field}.mounts[1].target", mounts=[target, target]),
+        "mount half": boxed(code, f"{field}.mounts[0].target", mounts=[{"source": "/srv"}]),
+        "container directory": boxed(code, f"{field}.directory", directory="app"),
+        "container user": boxed(code, f"{field}.user", user="a b"),
+        "container network": boxed(code, f"{field}.network", network="container:other"),
+        "container pull": boxed(code, f"{field}.pull", pull="often"),
+        "container init": boxed(code, f"{field}.init", init="yes"),
+        "container unknown": boxed(code, f"{field}.workdir", in_sdk=False, workdir="/app"),
+    }
+
+
 def _cron() -> Mapping[str, DocumentFault]:
     """Each of the six fields, more or fewer, names, and ``L``, ``W`` and ``#`` where they mean nothing."""
     texts = (
@@ -344,6 +377,7 @@ DOCUMENT_FAULTS: Mapping[str, DocumentFault] = {
     **_triggers(),
     **_options(),
     **_executors(),
+    **_containers(),
     **_types(),
 }
 

@@ -10,6 +10,7 @@ from threading import Event, Thread
 from typing import NoReturn
 
 import pytest
+from support.fake_engine import FakeEngine, fake_engine
 
 from ostinato.clock import SystemClock
 from ostinato.core.definition import HttpSpec, PythonSpec, ShellSpec, TaskRef
@@ -23,6 +24,7 @@ from ostinato.worker.executors.http import HttpExecutor
 from ostinato.worker.executors.protocol import Executor
 from ostinato.worker.executors.python import build_python_executor
 from ostinato.worker.executors.shell import ShellExecutor
+from tests.worker.containers import container_task, make_executor
 
 
 def python_task(name: str, *, is_async: bool = False) -> TaskSpec:
@@ -70,6 +72,22 @@ class ShellCase:
 
     def make(self) -> Executor:
         return ShellExecutor(clock=SystemClock(), data_dir=self._folder)
+
+
+class ContainerCase:
+    def __init__(self, engine: FakeEngine, folder: Path) -> None:
+        self._engine = engine
+        self._folder = folder
+        self.succeeds = container_task("true")
+        self.fails = (container_task("exit 3"), "EXIT_3")
+        self.waits = container_task(("sleep", "600"))
+        stubborn = "trap '' TERM; sleep 600 & while true; do wait; done"
+        self.stubborn: TaskSpec | None = container_task(stubborn)
+        self.broken = container_task("true", image="missing/image:1")
+        self.talks: TaskSpec | None = container_task("echo one; echo two")
+
+    def make(self) -> Executor:
+        return make_executor(self._engine, self._folder)
 
 
 class HttpCase:
@@ -142,6 +160,14 @@ class TestShellTasks(ExecutorContract):
     @pytest.fixture
     def case(self, tmp_path: Path) -> ExecutorCase:
         return ShellCase(tmp_path)
+
+
+class TestContainers(ExecutorContract):
+    @pytest.fixture
+    def case(self, tmp_path: Path) -> Iterator[ExecutorCase]:
+        with fake_engine(tmp_path) as engine:
+            yield ContainerCase(engine, tmp_path)
+            assert engine.containers == {}, "every container is removed"
 
 
 class TestInlineTasks(ExecutorContract):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ostinato.chaos.scenario import CommandEntry, Disk, Process, Proxy, Workload
 from ostinato.chaos.scenario_kinds import AddressKind, BoundedDuration, Rate, Size
 from ostinato.control.document.block import Block, Field
-from ostinato.control.document.executor_blocks import CommandKind
+from ostinato.control.document.command_kind import CommandKind
 from ostinato.control.document.kinds import NAME_PATTERN, Instant, JsonObject, Text, TextMap, Whole
 from ostinato.core.instants import DAY, HOUR, MILLISECOND, SECOND
 from ostinato.settings_readers import read_loopback, read_reachable

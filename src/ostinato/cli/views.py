@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ostinato.cli.output import fact_lines, safe
 from ostinato.control.shapes.text import duration as duration
 from ostinato.control.shapes.text import instant as instant
-from ostinato.core.definition import HttpSpec, PythonSpec, ShellSpec, TaskRow
+from ostinato.core.definition import ContainerSpec, HttpSpec, PythonSpec, ShellSpec, TaskRow
 from ostinato.core.instants import SECOND, to_datetime
 from ostinato.core.model import Instance
 from ostinato.core.url_text import without_passwords
@@ -88,6 +88,9 @@ def runs(row: TaskRow) -> str:
             return f"python {call}"
         case ShellSpec(command=command):
             return "shell " + (command if isinstance(command, str) else " ".join(command))
+        case ContainerSpec(image=image, command=command):
+            words = () if command is None else (command,) if isinstance(command, str) else command
+            return " ".join(("container", image, *words))
         case HttpSpec(method=method, url=url):
             return f"http {method} {without_passwords(url)}"
 

@@ -188,7 +188,7 @@ def _validate_isolation(definition: TaskDefinition) -> None:
         raise invalid(
             "is for Python functions",
             "isolation",
-            hint="leave it out: a command always has processes of its own, a request needs none",
+            hint="leave it out: a command or container always has processes of its own, a request needs none",
         )
     field = _limited_by(definition)
     if field and is_python and definition.isolation == "shared":

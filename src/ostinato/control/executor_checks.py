@@ -7,19 +7,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from urllib.parse import urlsplit
 
-from ostinato.control.checks import Check, invalid, refuse_nul, refusing
+from ostinato.control.checks import (
+    VARIABLE_NAME,
+    Check,
+    invalid,
+    pair_checks,
+    refuse_nul,
+    refusing,
+    validate_command,
+)
+from ostinato.control.container_checks import container_checks
 from ostinato.control.names import validate_text
-from ostinato.core.definition import ExecutorSpec, HttpSpec, Parameter, PythonSpec, ShellSpec
+from ostinato.core.definition import ContainerSpec, ExecutorSpec, HttpSpec, Parameter, PythonSpec, ShellSpec
 from ostinato.core.instants import DURATION_MAX_US, MILLISECOND, validate_duration
 from ostinato.core.url_text import shown_url
-
-COMMAND_LENGTH_MAX = 100_000
 
 _METHOD = re.compile(r"[A-Z]{1,20}", re.ASCII)
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)
 #: Set from the body: a second opinion would make the server wait for more, or take the rest as a request.
 _FRAMING_HEADERS = frozenset({"content-length", "transfer-encoding"})
-_VARIABLE_NAME = re.compile(r"[^=\x00]+")
 _STATUS = re.compile(r"[1-9]xx|[1-9]\d\d(-[1-9]\d\d)?", re.ASCII)
 
 
@@ -27,6 +33,8 @@ def executor_checks(executor: ExecutorSpec) -> Iterator[Check]:
     """The checks of what runs; each raises ``INVALID_VALUE`` with the field as ``tasks.yaml`` names it."""
     if isinstance(executor, PythonSpec):
         return _python_checks(executor)
+    if isinstance(executor, ContainerSpec):
+        return container_checks(executor)
     return _shell_checks(executor) if isinstance(executor, ShellSpec) else _http_checks(executor)
 
 
@@ -47,20 +55,9 @@ def _validate_parameters(parameters: Sequence[Parameter]) -> None:
 
 
 def _shell_checks(executor: ShellSpec) -> Iterator[Check]:
-    yield partial(_validate_command, executor.command)
-    yield from _pair_checks(executor.env, "shell.env", names=_VARIABLE_NAME)
+    yield partial(validate_command, executor.command, field="shell.command")
+    yield from pair_checks(executor.env, "shell.env", names=VARIABLE_NAME)
     yield partial(refuse_nul, executor.directory, "shell.directory")
-
-
-def _validate_command(command: str | tuple[str, ...]) -> None:
-    words = (command,) if isinstance(command, str) else command
-    if not words or not words[0].strip():
-        raise invalid("a command is needed", "shell.command")
-    for word in words:
-        # An argument may hold any character that the operating system can pass: all but NUL.
-        refuse_nul(word, "shell.command")
-    if sum(map(len, words)) > COMMAND_LENGTH_MAX:
-        raise invalid(f"more than {COMMAND_LENGTH_MAX} characters", "shell.command")
 
 
 def _http_checks(executor: HttpSpec) -> Iterator[Check]:
@@ -111,7 +108,7 @@ def _why(error: ValueError, url: str) -> str:
 
 def _header_checks(headers: Mapping[str, str]) -> Iterator[Check]:
     """Refuse headers that no request could be sent with."""
-    yield from _pair_checks(headers, "http.headers", names=_HEADER_NAME)
+    yield from pair_checks(headers, "http.headers", names=_HEADER_NAME)
     for name, value in headers.items():
         yield partial(_validate_header, name, value)
 
@@ -130,11 +127,3 @@ def _validate_header(name: str, value: str) -> None:
         raise invalid("holds a character that is not ASCII", field, hint="encode it, as %C3%A9")
     if value != value.strip():
         raise invalid("begins or ends with white space", field)
-
-
-def _pair_checks(pairs: Mapping[str, str], field: str, *, names: re.Pattern[str]) -> Iterator[Check]:
-    for name, value in pairs.items():
-        if names.fullmatch(name) is None:
-            yield refusing(invalid(f"{name!a} is not a name", field))
-        yield partial(refuse_nul, name, field)
-        yield partial(refuse_nul, value, f"{field}.{name}")

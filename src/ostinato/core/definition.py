@@ -84,7 +84,41 @@ class HttpSpec(msgspec.Struct, frozen=True, tag="http", tag_field="kind", omit_d
     follow_redirects: bool = False
 
 
-ExecutorSpec: TypeAlias = PythonSpec | ShellSpec | HttpSpec
+#: When an image is fetched: if the engine does not have it, before every attempt, or by nobody here.
+PullPolicy: TypeAlias = Literal["missing", "always", "never"]
+
+
+class Mount(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Something of the worker's machine that a container sees."""
+
+    #: Path of a folder or file, or the name of a volume, which is made if there is none.
+    source: str
+    target: str
+    read_only: bool = False
+
+
+class ContainerSpec(msgspec.Struct, frozen=True, tag="container", tag_field="kind", omit_defaults=True):
+    """Run a container of an image: a string by its ``/bin/sh -c``, a list as arguments of its program."""
+
+    image: str
+    #: None: what the image itself runs.
+    command: str | tuple[str, ...] | None = None
+    #: Program that gets the list; empty: the image's own.
+    entrypoint: tuple[str, ...] = ()
+    env: dict[str, str] = msgspec.field(default_factory=dict)
+    mounts: tuple[Mount, ...] = ()
+    #: Folder within the container; empty: the image's.
+    directory: str = ""
+    #: User and group within the container, as ``1000:1000``; empty: the image's.
+    user: str = ""
+    #: Network of the engine, ``host`` or ``none``; empty: the engine's default.
+    network: str = ""
+    pull: PullPolicy = "missing"
+    #: Whether the engine puts an init before the program, which passes signals on and reaps.
+    init: bool = True
+
+
+ExecutorSpec: TypeAlias = PythonSpec | ShellSpec | HttpSpec | ContainerSpec
 
 
 class TaskDefinition(msgspec.Struct, frozen=True, omit_defaults=True):

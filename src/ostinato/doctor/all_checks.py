@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
 from ostinato.core.instants import SECOND
-from ostinato.doctor import files, machine, processes, services
+from ostinato.doctor import engine, files, machine, processes, services
 from ostinato.doctor.database import DatabaseLook, check_database
 from ostinato.doctor.report import Check, Status
 from ostinato.settings import Settings
@@ -47,6 +47,7 @@ def all_checks(settings: Settings) -> list[Check]:
         of_database("scheduler", services.check_scheduler),
         of_database("workers", services.check_workers),
         of("limits", machine.check_limits),
+        of("container engine", engine.check_engine),
         of("app", files.check_app, limit_us=files.APP_US_MAX + 5 * SECOND),
         of("data directory", files.check_data_dir),
         of("tls", files.check_tls),

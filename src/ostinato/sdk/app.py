@@ -7,9 +7,18 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack, cast, overload
 
 from ostinato.clock import Clock
+from ostinato.control.document.container_block import CONTAINER
 from ostinato.control.document.executor_blocks import HTTP, SHELL
 from ostinato.control.names import validate_name
-from ostinato.core.definition import ExecutorSpec, HttpSpec, ShellSpec, TaskDefinition, TaskRef
+from ostinato.core.definition import (
+    ContainerSpec,
+    ExecutorSpec,
+    HttpSpec,
+    PullPolicy,
+    ShellSpec,
+    TaskDefinition,
+    TaskRef,
+)
 from ostinato.errors import UserError
 from ostinato.sdk.client import Client
 from ostinato.sdk.context import Context
@@ -134,6 +143,42 @@ class App(Submitting):
             "follow_redirects": follow_redirects,
         }
         spec: HttpSpec = read_executor(HTTP, said, field="http", subject=str(self._ref(name)))
+        return self._declare(name, spec, options=options)
+
+    def container(
+        self,
+        name: str,
+        image: str,
+        *,
+        command: str | Sequence[str] | None = None,
+        entrypoint: Sequence[str] = (),
+        env: Mapping[str, str] | None = None,
+        mounts: Sequence[Mapping[str, object]] = (),
+        directory: str = "",
+        user: str = "",
+        network: str = "",
+        pull: PullPolicy = "missing",
+        init: bool = True,
+        **options: Unpack[TaskOptions],
+    ) -> DeclaredTask[ShellResult]:
+        """Declare a container: a text is run by the image's ``/bin/sh -c``, a list is what its program gets.
+
+        `mounts` are ``{"source": …, "target": …, "read_only": …}``. `memory_limit` and `cpu_limit` of the
+        options bound the container. It runs on workers whose Docker or Podman answers.
+        """
+        said = {
+            "image": image,
+            "command": _listed(command),
+            "entrypoint": _listed(entrypoint),
+            "env": env,
+            "mounts": _listed(mounts),
+            "directory": directory,
+            "user": user,
+            "network": network,
+            "pull": pull,
+            "init": init,
+        }
+        spec: ContainerSpec = read_executor(CONTAINER, said, field="container", subject=str(self._ref(name)))
         return self._declare(name, spec, options=options)
 
     def definitions(self) -> list[TaskDefinition]:

@@ -6,7 +6,7 @@ from typing import NotRequired, TypedDict
 
 
 class ShellResult(TypedDict):
-    """Of a command that has succeeded; `stdout_tail` is the end of its standard output, at most 4 KiB."""
+    """Of a command or container that has succeeded; `stdout_tail`: the end of its output, at most 4 KiB."""
 
     exit_code: int
     stdout_tail: str

@@ -44,7 +44,7 @@ class Submitter(Protocol):
 
 
 class DeclaredTask(Generic[R]):
-    """A task of any kind that results in R: shell and http tasks are of this class itself."""
+    """A task of any kind that results in R: shell, http and container tasks are of this class itself."""
 
     def __init__(self, app: Submitter, definition: TaskDefinition) -> None:
         self._app = app
@@ -239,7 +239,7 @@ class AsyncTask(Task[P, R]):
 
 
 class BoundDeclaredTask(Generic[R]):
-    """A shell or http task with options for its next submission."""
+    """A shell, http or container task with options for its next submission."""
 
     def __init__(
         self, task: DeclaredTask[R], options: SubmitOptions, *, connection: object | None = None

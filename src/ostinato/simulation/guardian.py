@@ -18,6 +18,8 @@ from ostinato.wire.protocol import WorkerTransport
 from ostinato.worker.guardian_main import KILL_MARGIN_US, START_MARGIN_US
 from ostinato.worker.guardian_messages import (
     Configure,
+    Container,
+    ContainerGone,
     Exited,
     Farewell,
     Lease,
@@ -109,6 +111,8 @@ class GuardianProgram:
             report = self._configured.report
             if report is not None and report.addresses:
                 report.addresses = message.addresses
+        elif isinstance(message, Container | ContainerGone):
+            raise NotImplementedError("no container is simulated")
         else:
             self._configured = copy.deepcopy(message)
 

@@ -93,6 +93,8 @@ class GuardianLink:
         self.silent_count = 0
         self.has_answered = False
         self.is_gone = asyncio.Event()
+        #: Empty: no container is simulated.
+        self.ended_containers: set[str] = set()
         self.send(configure)
 
     # ── the world ─────────────────────────────────────────────────────────────────────────────────────

@@ -92,9 +92,10 @@ class SimulatedSpoolDisk:
     def release(self, lock: int) -> None:
         self._disk.unlock(self._locked.pop(lock), self._process)
 
-    async def end_processes(self, worker_id: str) -> None:
+    async def end_processes(self, worker_id: str) -> str:
         await self._disk.looking()
         self._machine.kill_marked(worker_id)
+        return ""
 
     async def remove_directory(self, worker_id: str) -> None:
         await self._disk.looking()

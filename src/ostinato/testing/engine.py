@@ -136,7 +136,7 @@ class Engine:
                 own[ref] = functions[ref]
             else:
                 self._elsewhere[ref] = self._script.runs_nowhere(ref)
-        by_kind = {"python": own, "shell": self._elsewhere, "http": self._elsewhere}
+        by_kind = {"python": own, **dict.fromkeys(("shell", "http", "container"), self._elsewhere)}
         supervisor = Supervisor(
             worker_config(len(self._workers) + 1, labels),
             clock=self.clock,

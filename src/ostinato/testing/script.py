@@ -174,7 +174,7 @@ class Script:
         return refused
 
     def runs_nowhere(self, ref: TaskRef) -> Callable[..., object]:
-        """The function of a shell or http task, which has none here."""
+        """The function of a shell, http or container task, which has none here."""
 
         def refuse(**_: object) -> object:
             refused = UserError(

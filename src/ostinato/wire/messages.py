@@ -40,7 +40,7 @@ class Hello(msgspec.Struct, kw_only=True):
     labels: dict[str, str] = {}
     #: Slots by pool (``process``, ``async``).
     capacity: dict[str, int] = {}
-    #: Python tasks that the worker can run; shell and http run anywhere that says so in `executors`.
+    #: Python tasks that the worker can run; the others run anywhere that says so in `executors`.
     tasks: list[TaskRef] = []
     #: Kinds of executor that the worker has.
     executors: list[str] = []

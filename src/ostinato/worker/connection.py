@@ -80,6 +80,8 @@ class Connection:
         self._is_hastened = False
         #: Another stream has reached this one's node.
         self._is_given_up = asyncio.Event()
+        #: It ends for another reason: its greeting is out of date.
+        self._is_renewed = False
         #: When a heartbeat of this stream was last acknowledged, or the stream welcomed (boot time).
         self._heard_us = 0
         self._failures = 0
@@ -108,11 +110,17 @@ class Connection:
         """End the present stream: another one has reached its node."""
         self._is_given_up.set()
 
+    def renew(self) -> None:
+        """End the present stream, and begin another at once: there is more to say in a greeting."""
+        self._is_renewed = True
+        self._is_given_up.set()
+
     def _leave(self) -> None:
         stream, self._stream = self._stream, 0
         node_id, self._node_id = self._node_id, ""
         self._mail = None
         self._is_given_up.clear()
+        self._is_renewed = False
         self._links.end_stream(stream)
         self._links.left(self, node_id)
         self._outbox.close(stream)
@@ -213,7 +221,7 @@ class Connection:
             labels=config.labels,
             capacity=config.capacity,
             tasks=known.tasks,
-            executors=list(self._parts.executors),
+            executors=self._parts.executors(),
             running=self._attempts.reports(),
             problems=known.problems,
             declarations=known.declarations if self._links.declares(self) else [],
@@ -263,6 +271,8 @@ class Connection:
 
     async def _given_up(self) -> None:
         await self._is_given_up.wait()
+        if self._is_renewed:
+            return
         raise SameNodeError(self._node_id)
 
     async def _serve(

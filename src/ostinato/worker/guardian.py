@@ -21,6 +21,8 @@ from ostinato.worker.child import ChildProcess
 from ostinato.worker.guardian_messages import (
     CHANNEL_ARGUMENT,
     Configure,
+    Container,
+    ContainerGone,
     Farewell,
     Lease,
     Mark,
@@ -57,6 +59,7 @@ class Launched(Protocol):
     silent_count: int
     has_answered: bool
     is_gone: asyncio.Event
+    ended_containers: set[str]
 
     def send(self, message: ToGuardian) -> None: ...
 
@@ -99,6 +102,7 @@ class Guardian:
         self._watching: asyncio.Task[None] | None = None
         self._lease: Lease | None = None
         self._nodes: Nodes | None = None
+        self._containers: dict[str, Container] = {}
         self._is_closed = False
         self._has_process = asyncio.Event()
         #: Starts of a guardian; for tests and logs.
@@ -171,6 +175,25 @@ class Guardian:
         if self._process is not None:
             self._process.send(Mark(pid, lease_ends_us))
 
+    def guard_container(self, container: Container) -> None:
+        """Have a container ended when its lease is over, or this process is gone; say it again if that moves.
+
+        To be said before it is made: a guardian that takes another's place is told of it too.
+        """
+        self._containers[container.name] = container
+        if self._process is not None:
+            self._process.send(container)
+
+    def container_gone(self, name: str) -> None:
+        """A container has been removed; unknown ones are ignored."""
+        if self._containers.pop(name, None) is not None and self._process is not None:
+            self._process.send(ContainerGone(name))
+            self._process.ended_containers.discard(name)
+
+    def has_ended_container(self, name: str) -> bool:
+        """Whether the guardian has ended it because its lease was over."""
+        return self._process is not None and name in self._process.ended_containers
+
     def lease(self, heartbeat_sequence: int, *, worker_lease_us: int, last_end_us: int) -> None:
         """Say which heartbeat is the newest that a lease rests on, and when the last one ends (boot time)."""
         self._lease = Lease(heartbeat_sequence, worker_lease_us, last_end_us)
@@ -201,7 +224,7 @@ class Guardian:
         process = self._launch(self._configure, self._lock_descriptor)
         self.start_count += 1
         self._has_process.set()
-        for message in (self._lease, self._nodes):
+        for message in (self._lease, self._nodes, *self._containers.values()):
             if message is not None:
                 process.send(message)
         return process

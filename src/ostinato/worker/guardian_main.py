@@ -22,10 +22,14 @@ from contextlib import suppress
 import msgspec
 
 from ostinato.worker.framing import FrameSplitter
+from ostinato.worker.guardian_containers import GuardedContainers
 from ostinato.worker.guardian_messages import (
     CHANNEL_ARGUMENT,
     REPORT_MODULE,
     Configure,
+    Container,
+    ContainerGone,
+    ContainersEnded,
     Exited,
     Farewell,
     FromGuardian,
@@ -94,6 +98,7 @@ class Guardian:
         self._descriptors: deque[int] = deque()
         self._outgoing = bytearray()
         self._poll = select.poll()
+        self._containers = GuardedContainers(self._poll)
         self._roots: dict[int, _Root] = {}
         self._by_handle: dict[int, _Root] = {}
         self._reporters: list[subprocess.Popen[bytes]] = []
@@ -123,6 +128,8 @@ class Guardian:
                     self._reap_orphans()
                 elif descriptor in self._by_handle:
                     self._on_exit(self._by_handle.pop(descriptor))
+                elif self._containers.owns(descriptor):
+                    self._containers.on_readable(descriptor, self._boot_us())
             self._end_unleased()
 
     # ── what the supervisor says ──────────────────────────────────────────────────────────────────────
@@ -168,6 +175,10 @@ class Guardian:
             report = self._configured.report
             if report is not None and report.addresses:
                 report.addresses = message.addresses
+        elif isinstance(message, Container):
+            self._containers.guard(message)
+        elif isinstance(message, ContainerGone):
+            self._containers.forget(message.name)
         else:
             self._configured = message
 
@@ -251,12 +262,19 @@ class Guardian:
     # ── leases ────────────────────────────────────────────────────────────────────────────────────────
 
     def _wait_ms(self) -> int | None:
-        ends = [root.lease_ends_us for root in self._roots.values() if root.lease_ends_us is not None]
+        looks = [
+            root.lease_ends_us - KILL_MARGIN_US
+            for root in self._roots.values()
+            if root.lease_ends_us is not None
+        ]
         if self._owes_report:
-            ends.append(self._lease.last_end_us)
-        if not ends:
+            looks.append(self._lease.last_end_us - KILL_MARGIN_US)
+        containers_us = self._containers.next_us()
+        if containers_us is not None:
+            looks.append(containers_us)
+        if not looks:
             return None
-        left_ms = (min(ends) - KILL_MARGIN_US - self._boot_us()) // 1000 + 1
+        left_ms = (min(looks) - self._boot_us()) // 1000 + 1
         return max(0, min(_LEASE_LOOK_MS, left_ms))
 
     def _is_lease_over(self, lease_ends_us: int | None, margin_us: int) -> bool:
@@ -274,9 +292,15 @@ class Guardian:
             return
         if over:
             self._kill_unleased(over)
+        ended = self._containers.end_unleased(self._boot_us())
+        if ended:
+            self._send(ContainersEnded(ended))
+            self._owes_report = True
         if self._owes_report and self._is_lease_over(self._lease.last_end_us, KILL_MARGIN_US):
             # Not before: the report frees what was assigned under any lease, of whatever node.
-            self._owes_report = any(root.lease_ends_us is not None for root in self._roots.values())
+            self._owes_report = self._containers.has_leased() or any(
+                root.lease_ends_us is not None for root in self._roots.values()
+            )
             if not self._owes_report:
                 self._report("its lease ended", heartbeat_sequence=self._lease.heartbeat_sequence)
 
@@ -305,7 +329,12 @@ class Guardian:
             _say("the supervisor is gone; its processes are ended")
         os.dup2(silence, 1)
         limit_us = self._boot_us() + max(self._lease.worker_lease_us, _END_US_MIN)
+        # Asked for first: an engine takes its time.
+        until_containers_ended = self._containers.end_all(now_us=self._boot_us)
         is_ended = self._end_descendants(limit_us)
+        if not until_containers_ended(limit_us):
+            _say("containers could not be ended: their engine does not answer")
+            is_ended = False
         # Not before: it tells the supervisor that nothing is left.
         self._channel.close()
         if is_ended and not is_expected and self._report("the supervisor is gone", heartbeat_sequence=None):

@@ -103,6 +103,25 @@ class Nodes(msgspec.Struct, tag=7, array_like=True):
     addresses: list[str]
 
 
+class Container(msgspec.Struct, tag=8, array_like=True):
+    """A container may run under this name, at the engine behind a UNIX socket, until its lease ends.
+
+    Said before it is made, and whenever the lease moves; None: it depends on none.
+    """
+
+    name: str
+    socket: str
+    #: Of the engine's API.
+    version: str
+    lease_ends_us: int | None
+
+
+class ContainerGone(msgspec.Struct, tag=9, array_like=True):
+    """A container is removed, and will not come back."""
+
+    name: str
+
+
 # ── guardian → supervisor ─────────────────────────────────────────────────────────────────────────────
 
 
@@ -147,8 +166,16 @@ class LeaseEnded(msgspec.Struct, tag=14, array_like=True):
     pids: list[int]
 
 
-ToGuardian: TypeAlias = Configure | Spawn | Mark | Release | Lease | Ping | Farewell | Nodes
-FromGuardian: TypeAlias = Spawned | NotSpawned | Exited | Pong | LeaseEnded
+class ContainersEnded(msgspec.Struct, tag=15, array_like=True):
+    """These containers were killed and removed because their lease had ended."""
+
+    names: list[str]
+
+
+ToGuardian: TypeAlias = (
+    Configure | Spawn | Mark | Release | Lease | Ping | Farewell | Nodes | Container | ContainerGone
+)
+FromGuardian: TypeAlias = Spawned | NotSpawned | Exited | Pong | LeaseEnded | ContainersEnded
 
 _encoder = msgspec.msgpack.Encoder()
 to_guardian = msgspec.msgpack.Decoder[ToGuardian](ToGuardian)

@@ -16,6 +16,7 @@ from ostinato.worker.child import ChildProcess
 from ostinato.worker.guardian_channel import GuardianChannel
 from ostinato.worker.guardian_messages import (
     Configure,
+    ContainersEnded,
     Exited,
     FromGuardian,
     LeaseEnded,
@@ -83,6 +84,8 @@ class GuardianProcess:
         self.silent_count = 0
         self.has_answered = False
         self.is_gone = asyncio.Event()
+        #: Names of containers that the guardian has ended.
+        self.ended_containers: set[str] = set()
         self.send(configure)
 
     def send(self, message: ToGuardian) -> None:
@@ -134,6 +137,9 @@ class GuardianProcess:
             _, future = self._spawns.pop(message.number)
             if not future.done():
                 future.set_exception(_refusal(message))
+        elif isinstance(message, ContainersEnded):
+            _log.warning("lease_ended_by_guardian", extra={"containers": message.names})
+            self.ended_containers.update(message.names)
         elif isinstance(message, LeaseEnded):
             _log.warning("lease_ended_by_guardian", extra={"process_ids": message.pids})
             for pid in message.pids:

@@ -56,7 +56,8 @@ class LinkParts(msgspec.Struct, frozen=True, kw_only=True):
     lease: LeaseGuard
     epochs: Epochs
     known: KnownTasks
-    executors: Sequence[str]
+    #: Kinds that the worker can run now.
+    executors: Callable[[], list[str]]
     on_drain: Callable[[str], None]
     on_leases_moved: Callable[[], None]
     on_nodes: Callable[[list[str]], None]
@@ -217,6 +218,11 @@ class Links:
         if nodes or connection not in self._named:
             self._named[connection] = list(nodes)
             self._changed.set()
+
+    def greet_again(self) -> None:
+        """What the worker can run has changed, which only a greeting says: every stream begins anew."""
+        for known in self._known.values():
+            known.connection.renew()
 
     def left(self, connection: Connection, node_id: str) -> None:
         """A connection is no longer greeted or served; `node_id` is empty if it was not served."""

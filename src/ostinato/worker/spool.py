@@ -312,13 +312,17 @@ class Spool:
             if lock is None:
                 return
             # Its guardian has done that already, unless that was killed too.
-            await self._disk.end_processes(worker_id)
-            # Even if its outcomes must wait: on a full disk this is what makes room.
-            await self._disk.remove_directory(worker_id)
+            left = await self._disk.end_processes(worker_id)
+            if left:
+                self._tell_not_taken_over(path, OSError(left))
+            else:
+                # Even if its outcomes must wait: on a full disk this is what makes room.
+                await self._disk.remove_directory(worker_id)
             contents = await self._disk.read(worker_id)
             if not await self._adopt(contents.outcomes):
                 return
-            if worker_id not in self.ended_workers:
+            # Told of none whose containers may run on; its own directory brings the next look back here.
+            if not left and worker_id not in self.ended_workers:
                 self.ended_workers.append(worker_id)
             if contents.problem:
                 _tell_damaged(path, await self._disk.set_aside(worker_id), contents.problem)

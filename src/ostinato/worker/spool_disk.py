@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from ostinato.core.model import Outcome
+from ostinato.worker.engine.leftovers import end_containers, may_have_containers
 from ostinato.worker.process_tree import kill_marked
 from ostinato.worker.spool_file import (
     Contents,
@@ -64,8 +65,8 @@ class SpoolDisk(Protocol):
         """Give a lock back."""
         ...
 
-    async def end_processes(self, worker_id: str) -> None:
-        """Kill what still runs of a worker that is gone."""
+    async def end_processes(self, worker_id: str) -> str:
+        """Kill what still runs of a worker that is gone, containers too; why some may run on, or empty."""
         ...
 
     async def remove_directory(self, worker_id: str) -> None:
@@ -132,7 +133,8 @@ class SpoolDirectory:
         try:
             if is_empty:
                 remove_spool(self.file.path)
-                self._remove_directory(self._worker_id)
+                if not may_have_containers(self._directories / self._worker_id):
+                    self._remove_directory(self._worker_id)
                 lock_path(self.file.path).unlink(missing_ok=True)
         finally:
             os.close(lock)
@@ -152,8 +154,9 @@ class SpoolDirectory:
     def release(self, lock: int) -> None:
         os.close(lock)
 
-    async def end_processes(self, worker_id: str) -> None:
+    async def end_processes(self, worker_id: str) -> str:
         await asyncio.to_thread(kill_marked, worker_id)
+        return await asyncio.to_thread(end_containers, self._directories / worker_id, worker_id)
 
     async def remove_directory(self, worker_id: str) -> None:
         await asyncio.to_thread(self._remove_directory, worker_id)

@@ -29,7 +29,7 @@ from ostinato.worker.attempts import Attempts
 from ostinato.worker.config import WorkerConfig
 from ostinato.worker.credits import Credits
 from ostinato.worker.epochs import Epochs
-from ostinato.worker.executors.protocol import Executor, KeepsLeases, StopReason
+from ostinato.worker.executors.protocol import ComesAndGoes, Executor, KeepsLeases, StopReason
 from ostinato.worker.guardian import Guardian
 from ostinato.worker.known_tasks import KnownTasks, KnowsTasks
 from ostinato.worker.lease_guard import LeaseGuard
@@ -181,7 +181,7 @@ class Supervisor:
                 lease=self._lease,
                 epochs=self._epochs,
                 known=self.known_tasks,
-                executors=[executor.kind for executor in self._executors],
+                executors=self._ready_kinds,
                 on_drain=self.drain,
                 on_leases_moved=self._tell_leases,
                 on_nodes=self._tell_nodes,
@@ -189,6 +189,9 @@ class Supervisor:
                 spool=self._spool,
             )
         )
+        for executor in self._executors:
+            if isinstance(executor, ComesAndGoes):
+                executor.on_readiness(links.greet_again)
         watching = asyncio.create_task(self._limits_loop())
         connecting = asyncio.create_task(links.run())
         try:
@@ -201,6 +204,14 @@ class Supervisor:
             watching.cancel()
             connecting.cancel()
             await asyncio.wait([watching, connecting])
+
+    def _ready_kinds(self) -> list[str]:
+        """What the worker can run now."""
+        return [
+            executor.kind
+            for executor in self._executors
+            if not isinstance(executor, ComesAndGoes) or executor.is_ready
+        ]
 
     def _gather_known_tasks(self) -> None:
         for executor in self._executors:

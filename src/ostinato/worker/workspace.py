@@ -61,26 +61,37 @@ def attempt_environment(
     environment = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
     environment["TMPDIR"] = str(workspace.directory)
     environment.update(own)
-    environment.update(
-        {
-            MARKER_VARIABLE: assignment.attempt_id,
-            "OSTINATO_NAMESPACE": assignment.ref.namespace,
-            "OSTINATO_TASK": assignment.ref.name,
-            "OSTINATO_INSTANCE_ID": assignment.instance_id,
-            "OSTINATO_ATTEMPT": str(assignment.attempt),
-            "OSTINATO_ATTEMPT_ID": assignment.attempt_id,
-            "OSTINATO_RETRY_COUNT": str(assignment.retry_count),
-            "OSTINATO_SHARD": str(assignment.shard),
-            "OSTINATO_SHARD_TOTAL": str(assignment.shard_total),
-            "OSTINATO_DUE": format_instant(assignment.due_us),
-            "OSTINATO_SCRATCH": str(workspace.directory),
-            "OSTINATO_PAYLOAD_FILE": str(workspace.payload_file),
-        }
+    environment[MARKER_VARIABLE] = assignment.attempt_id
+    environment |= context_variables(
+        assignment,
+        scratch=str(workspace.directory),
+        payload_file=str(workspace.payload_file),
+        deadline_us=deadline_us,
     )
-    if len(assignment.payload) <= PAYLOAD_VARIABLE_BYTES_MAX:
-        environment["OSTINATO_PAYLOAD"] = assignment.payload.decode("utf-8", "replace")
-    if assignment.fire_us is not None:
-        environment["OSTINATO_FIRE"] = format_instant(assignment.fire_us)
-    if deadline_us is not None:
-        environment["OSTINATO_DEADLINE"] = format_instant(deadline_us)
     return environment
+
+
+def context_variables(
+    assignment: Assignment, *, scratch: str, payload_file: str, deadline_us: int | None
+) -> dict[str, str]:
+    """What every command is told of its attempt: what runs, its fencing token, where its payload is."""
+    variables = {
+        "OSTINATO_NAMESPACE": assignment.ref.namespace,
+        "OSTINATO_TASK": assignment.ref.name,
+        "OSTINATO_INSTANCE_ID": assignment.instance_id,
+        "OSTINATO_ATTEMPT": str(assignment.attempt),
+        "OSTINATO_ATTEMPT_ID": assignment.attempt_id,
+        "OSTINATO_RETRY_COUNT": str(assignment.retry_count),
+        "OSTINATO_SHARD": str(assignment.shard),
+        "OSTINATO_SHARD_TOTAL": str(assignment.shard_total),
+        "OSTINATO_DUE": format_instant(assignment.due_us),
+        "OSTINATO_SCRATCH": scratch,
+        "OSTINATO_PAYLOAD_FILE": payload_file,
+    }
+    if len(assignment.payload) <= PAYLOAD_VARIABLE_BYTES_MAX:
+        variables["OSTINATO_PAYLOAD"] = assignment.payload.decode("utf-8", "replace")
+    if assignment.fire_us is not None:
+        variables["OSTINATO_FIRE"] = format_instant(assignment.fire_us)
+    if deadline_us is not None:
+        variables["OSTINATO_DEADLINE"] = format_instant(deadline_us)
+    return variables

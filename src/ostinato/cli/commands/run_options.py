@@ -79,6 +79,14 @@ NameOption = Annotated[str | None, typer.Option("--worker-name", help="Stable na
 LabelOption = Annotated[
     list[str] | None, typer.Option("--label", metavar="KEY=VALUE", help="Label; may be repeated.")
 ]
+EngineSocketOption = Annotated[
+    str | None,
+    typer.Option(
+        "--engine-socket",
+        metavar="PATH",
+        help="UNIX socket of Docker or Podman, for container tasks; none: run none.",
+    ),
+]
 LeaseOption = Annotated[
     str | None,
     typer.Option(

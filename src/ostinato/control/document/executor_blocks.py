@@ -1,4 +1,4 @@
-"""``shell``, ``http`` and ``python``: what a task runs."""
+"""``shell``, ``http`` and ``python``: what a task runs; ``container`` stands beside, in a file of its own."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from typing import Any
 import msgspec
 
 from ostinato.control.document.block import Block, Field
+from ostinato.control.document.command_kind import CommandKind
+from ostinato.control.document.container_block import CONTAINER
 from ostinato.control.document.hints import block_hint
 from ostinato.control.document.kinds import Duration, ListOf, Text, TextMap, Truth, Word
-from ostinato.control.document.reading import FAULTY, Reading, wrong_type
+from ostinato.control.document.reading import FAULTY, Reading
 from ostinato.core.definition import (
     PARAMETER_TYPES,
+    ContainerSpec,
     ExecutorSpec,
     HttpSpec,
     Parameter,
@@ -21,28 +24,8 @@ from ostinato.core.definition import (
     ShellSpec,
 )
 
-WORDS_COUNT_MAX = 10_000
 STATUSES_COUNT_MAX = 100
 PARAMETERS_COUNT_MAX = 1_000
-
-
-class CommandKind:
-    """A text for ``/bin/sh -c``, or a list of words."""
-
-    _words = ListOf(Text(), WORDS_COUNT_MAX)
-
-    def read(self, value: object, field: str, *, reading: Reading) -> Any:
-        if isinstance(value, list | tuple):
-            return self._words.read(value, field, reading=reading)
-        if isinstance(value, str):
-            return Text().read(value, field, reading=reading)
-        raise wrong_type(value, "a text or a list of texts", field=field)
-
-    def write(self, value: Any) -> Any:
-        return value if isinstance(value, str) else list(value)
-
-    def schema(self) -> dict[str, Any]:
-        return {"anyOf": [{"type": "string", "minLength": 1}, {**self._words.schema(), "minItems": 1}]}
 
 
 class StatusKind:
@@ -264,11 +247,12 @@ def readable_part(name: str, value: object) -> ExecutorSpec | None:
 
     It lets the rest of the executor and of the task be judged.
     """
-    block = {"shell": SHELL, "http": HTTP, "python": PYTHON.block}[name]
+    block = {"shell": SHELL, "http": HTTP, "python": PYTHON.block, "container": CONTAINER}[name]
     harmless: dict[str, ExecutorSpec] = {
         "shell": ShellSpec("true"),
         "http": HttpSpec("GET", "http://localhost"),
         "python": PythonSpec("module:function", accepts_any=True),
+        "container": ContainerSpec("image"),
     }
     if not isinstance(value, Mapping):
         return None

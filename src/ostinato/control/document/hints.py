@@ -19,6 +19,7 @@ _WITHIN = {
     "headers": "http",
     "body": "http",
 }
+_IMAGES = frozenset({"image", "docker", "podman", "docker_image", "container_image"})
 _COMMANDS = frozenset({"command", "cmd", "script", "run", "exec", "bash"})
 _URLS = frozenset({"url", "uri"})
 _FUNCTIONS = frozenset({"call", "function", "func", "callable"})
@@ -31,6 +32,8 @@ def hint_of_task_field(name: str, value: object) -> str:
     """How the unknown field `name` of a task is written; empty: not known."""
     if name in _COMMANDS:
         return block_hint("shell", value)
+    if name in _IMAGES:
+        return block_hint("container", value)
     if name in _URLS:
         return block_hint("http", value)
     if name in _FUNCTIONS:
@@ -58,14 +61,46 @@ def hint_of_trigger_field(name: str, value: object) -> str:
 
 
 def block_hint(block: str, value: object) -> str:
-    """The block of ``shell``, ``http`` or ``python`` that is meant by a bare `value`."""
+    """The block of ``shell``, ``http``, ``python`` or ``container`` that is meant by a bare `value`."""
     if block == "http":
         return f"write http: {{method: GET, url: {_shown(_url(value), 'https://example.com')}}}"
     if block == "python":
         return f"write python: {{call: {_shown(value, 'package.module:function')}}}"
+    if block == "container":
+        return f"write container: {{image: {_shown(value, 'postgres:17')}}}"
     if isinstance(value, list | tuple) and all(isinstance(word, str) for word in value):
         return f"write shell: {{command: {_json(list(value)) or '[…]'}}}"
     return f"write shell: {{command: {_shown(value, '…')}}}"
+
+
+#: Words of other tools for members of ``container``.
+_CONTAINER_WORDS = {
+    "workdir": "directory",
+    "working_dir": "directory",
+    "cwd": "directory",
+    "environment": "env",
+    "volumes": "mounts",
+    "cmd": "command",
+    "args": "command",
+    "pull_policy": "pull",
+    "image_pull_policy": "pull",
+    "network_mode": "network",
+}
+_MEMORY_WORDS = frozenset({"memory", "mem_limit", "memory_limit"})
+_CPU_WORDS = frozenset({"cpus", "cpu", "cpu_limit"})
+
+
+def hint_of_container_field(name: str, value: object) -> str:
+    """How the unknown field `name` of a container is written; empty: not known."""
+    if name in _MEMORY_WORDS:
+        return f"it belongs to the task: write memory_limit: {_bare(value, '512MiB')} beside container"
+    if name in _CPU_WORDS:
+        return "it belongs to the task: write cpu_limit: 2 beside container"
+    if name in ("limits", "resources"):
+        return "they belong to the task: write memory_limit: 512MiB and cpu_limit: 2 beside container"
+    if name == "timeout":
+        return f"it belongs to the task: write timeout: {_bare(value, '10m')} beside container"
+    return f"write {_CONTAINER_WORDS[name]}: …" if name in _CONTAINER_WORDS else ""
 
 
 def _url(value: object) -> object:

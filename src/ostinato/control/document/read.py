@@ -23,7 +23,7 @@ VERSION = 1
 NAMESPACE_UNSAID = "default"
 
 #: What can be said of them depends on the executor.
-_BY_EXECUTOR = ("shell", "http", "python", "isolation", "memory_limit", "cpu_limit", "payload")
+_BY_EXECUTOR = ("shell", "http", "python", "container", "isolation", "memory_limit", "cpu_limit", "payload")
 
 
 class Document(msgspec.Struct, frozen=True):

@@ -13,6 +13,7 @@ from ostinato.control.apply import (
     TRIGGERS_COUNT_MAX,
 )
 from ostinato.control.document.block import Block, Field
+from ostinato.control.document.container_block import CONTAINER
 from ostinato.control.document.executor_blocks import HTTP, PYTHON, SHELL
 from ostinato.control.document.hints import hint_of_task_field
 from ostinato.control.document.kinds import (
@@ -36,6 +37,7 @@ EXECUTORS = (
     Field(name="shell", attribute="executor", kind=SHELL, description="Run a command."),
     Field(name="http", attribute="executor", kind=HTTP, description="Send one HTTP request."),
     Field(name="python", attribute="executor", kind=PYTHON, description="Run a function of an app."),
+    Field(name="container", attribute="executor", kind=CONTAINER, description="Run a container."),
 )
 
 NAME = Field(

@@ -7,9 +7,14 @@ from typing import Any
 
 from ostinato.control.document.read import VERSION
 from ostinato.control.document.task_fields import EXECUTORS, OPTIONS
-from ostinato.core.definition import HttpSpec, PythonSpec, ShellSpec, TaskDefinition
+from ostinato.core.definition import ContainerSpec, HttpSpec, PythonSpec, ShellSpec, TaskDefinition
 
-_EXECUTOR_NAMES = {ShellSpec: "shell", HttpSpec: "http", PythonSpec: "python"}
+_EXECUTOR_NAMES = {
+    ShellSpec: "shell",
+    HttpSpec: "http",
+    PythonSpec: "python",
+    ContainerSpec: "container",
+}
 _KINDS = {entry.name: entry.kind for entry in EXECUTORS}
 
 

@@ -148,6 +148,14 @@ CATALOGUE: dict[str, CodeRow] = {
     "RETRY_LATER": CodeRow(30, 2, 2, "transient", "The task raised RetryLater: it asks to be run again."),
     "TASK_ERROR": CodeRow(30, 2, 3, "transient", "The task raised TaskError."),
     "OOM": CodeRow(40, 3, 1, "resource", "The attempt ran out of memory, or was killed for using too much."),
+    "IMAGE_NOT_FOUND": CodeRow(40, 4, 1, "permanent", "The image is not there, or may not be fetched."),
+    "IMAGE_PULL_FAILED": CodeRow(40, 4, 2, "transient", "The image could not be fetched."),
+    "CONTAINER_REFUSED": CodeRow(40, 5, 1, "permanent", "The engine refused to make such a container."),
+    "CONTAINER_NOT_STARTED": CodeRow(40, 5, 2, "transient", "The engine could not start the container."),
+    "CONTAINER_REMOVED": CodeRow(40, 5, 3, "transient", "Somebody else removed the container while it ran."),
+    "ENGINE_LOST": CodeRow(
+        40, 5, 4, "lost", "The container engine stopped answering while the container ran."
+    ),
     "HTTP_PROTOCOL": CodeRow(50, 2, 1, "transient", "The server's answer was not valid HTTP."),
     "REDIRECT_LIMIT": CodeRow(50, 2, 2, "permanent", "The server redirected too often."),
     "INVALID_URL": CodeRow(50, 2, 3, "permanent", "The task's URL is not an http or https URL."),

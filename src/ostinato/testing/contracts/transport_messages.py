@@ -125,6 +125,8 @@ def _values(hint: object) -> st.SearchStrategy[object]:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         return st.one_of(*(_values(argument) for argument in arguments))
+    if origin is typing.Literal:
+        return st.sampled_from(arguments)
     if origin is list:
         return st.lists(_values(arguments[0]), max_size=3)
     if origin is tuple:

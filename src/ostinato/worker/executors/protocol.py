@@ -7,7 +7,7 @@ attempt must end and calls `stop`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
@@ -83,7 +83,7 @@ class EventSink(Protocol):
 
 
 class Executor(Protocol):
-    """Runs attempts of one kind (``python``, ``shell``, ``http``)."""
+    """Runs attempts of one kind (``python``, ``shell``, ``http``, ``container``)."""
 
     @property
     def kind(self) -> str: ...
@@ -114,4 +114,16 @@ class KeepsLeases(Protocol):
 
     def leases_moved(self) -> None:
         """`lease_ends_us` of attempts that were started here has changed."""
+        ...
+
+
+@runtime_checkable
+class ComesAndGoes(Protocol):
+    """An executor that can run attempts at some times only; the worker says which it has now."""
+
+    @property
+    def is_ready(self) -> bool: ...
+
+    def on_readiness(self, changed: Callable[[], None]) -> None:
+        """Call `changed` whenever `is_ready` has changed."""
         ...

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import signal
-from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -20,24 +19,19 @@ import msgspec
 from ostinato.clock import Clock
 from ostinato.core.definition import ShellSpec
 from ostinato.core.failure.codes import CATALOGUE
-from ostinato.core.failure.failure import MESSAGE_BYTES_MAX, Failure, safe_failure
-from ostinato.core.failure.text import cut_text, safe_text
-from ostinato.core.instants import MILLISECOND, SECOND
+from ostinato.core.failure.failure import Failure, safe_failure
+from ostinato.core.instants import SECOND
 from ostinato.worker.child import ChildProcess, PipeReader
+from ostinato.worker.command_output import CommandOutput
 from ostinato.worker.executors.protocol import AttemptFinished, AttemptStart, EventSink, StopReason
 from ostinato.worker.executors.task_based import AttemptTasks, StopRequest, until_stopped_or
 from ostinato.worker.guardian import Guardian
 from ostinato.worker.guardian_process import NotStartedError
-from ostinato.worker.output import CHUNK_BYTES_MAX, OutputCapture
+from ostinato.worker.output import CHUNK_BYTES_MAX
 from ostinato.worker.process_limits import ProcessLimits
 from ostinato.worker.resources import Holding, Limits, LimitsUnavailable, Resources, RlimitResources
 from ostinato.worker.workspace import FULL_DISK, Workspace, attempt_environment
 
-#: How much of the standard output becomes part of the result.
-RESULT_TAIL_BYTES = 4096
-_LAST_WORDS_LENGTH_MAX = 300
-#: Longest time that output waits to be sent on.
-_FLUSH_US = 100 * MILLISECOND
 #: How long a slot whose disk is full waits before it takes other work.
 _FULL_DISK_REST_US = 2 * SECOND
 
@@ -121,14 +115,14 @@ class ShellExecutor:
             if return_code:
                 failure = holding.explain(child.failure_of_exit(return_code, what="the command"))
                 if child.fate is None:
-                    failure = _with_last_words(failure, command.last_words)
+                    failure = command.output.explain(failure)
                 return self._finished(attempt_id, started_us, failure=failure)
         except LimitsUnavailable as error:
             return self._finished(attempt_id, None, failure=error.failure)
         finally:
             self._running.pop(attempt_id, None)
             await asyncio.get_running_loop().run_in_executor(None, _clean_up, holding, workspace)
-        result = msgspec.json.encode({"exit_code": 0, "stdout_tail": command.stdout_tail})
+        result = msgspec.json.encode({"exit_code": 0, "stdout_tail": command.output.stdout_tail})
         return self._finished(attempt_id, started_us, result=result)
 
     async def _refused_for_room(
@@ -182,24 +176,10 @@ class _RunningCommand:
         self._workspace = workspace
         self._clock = clock
         self._sink = sink
-        self._capture = OutputCapture(start.assignment)
+        self.output = CommandOutput(start.assignment, clock=clock, sink=sink)
         self._stdout = PipeReader(self._on_stdout, size_bytes=CHUNK_BYTES_MAX)
         self._stderr = PipeReader(self._on_stderr, size_bytes=CHUNK_BYTES_MAX)
-        self._stdout_tail = _Tail()
-        self._stderr_tail = _Tail()
-        self._flush: asyncio.TimerHandle | None = None
         self._mark: Callable[[int | None], None]
-
-    @property
-    def stdout_tail(self) -> str:
-        """The end of the standard output, without the last line break."""
-        return self._stdout_tail.text().removesuffix("\n")
-
-    @property
-    def last_words(self) -> str:
-        """The last line of the standard error that shows something; empty if there is none."""
-        lines = (line.strip() for line in reversed(self._stderr_tail.text().splitlines()))
-        return next(filter(None, lines), "")
 
     async def spawn(self, guardian: Guardian) -> ChildProcess:
         """Start the command. Raises as ``Guardian.spawn``, and then has given the pipes back."""
@@ -250,11 +230,7 @@ class _RunningCommand:
             self._stdout.drain()
             self._stderr.drain()
             self._close_pipes()
-            if self._flush is not None:
-                self._flush.cancel()
-            chunks = self._capture.finish(self._clock.wall_us())
-            if chunks:
-                self._sink.output(chunks)
+            self.output.finish()
         return child.exited.result()
 
     async def _stop(self, child: ChildProcess, stop: StopRequest) -> None:
@@ -270,52 +246,14 @@ class _RunningCommand:
                 expired.cancel()
 
     def _on_stdout(self, data: bytes) -> None:
-        self._stdout_tail.add(data)
-        self._on_output("stdout", data)
+        self.output.write("stdout", data)
 
     def _on_stderr(self, data: bytes) -> None:
-        self._stderr_tail.add(data)
-        self._on_output("stderr", data)
-
-    def _on_output(self, stream: str, data: bytes) -> None:
-        self._capture.write(stream, data)
-        if self._flush is None and self._capture.has_pending:
-            self._flush = asyncio.get_running_loop().call_later(_FLUSH_US / 1e6, self._send_output)
-
-    def _send_output(self) -> None:
-        self._flush = None
-        self._sink.output(self._capture.take(self._clock.wall_us()))
+        self.output.write("stderr", data)
 
     def _close_pipes(self) -> None:
         self._stdout.close()
         self._stderr.close()
-
-
-class _Tail:
-    """The last `RESULT_TAIL_BYTES` of a stream."""
-
-    def __init__(self) -> None:
-        self._pieces: deque[bytes] = deque()
-        self._size_bytes = 0
-
-    def add(self, data: bytes) -> None:
-        self._pieces.append(data[-RESULT_TAIL_BYTES:])
-        self._size_bytes += len(self._pieces[-1])
-        while self._size_bytes - len(self._pieces[0]) >= RESULT_TAIL_BYTES:
-            self._size_bytes -= len(self._pieces.popleft())
-
-    def text(self) -> str:
-        tail = b"".join(self._pieces)[-RESULT_TAIL_BYTES:]
-        return safe_text(tail.decode("utf-8", "backslashreplace"))
-
-
-def _with_last_words(failure: Failure, words: str) -> Failure:
-    """The failure with what the command said last, which as a rule is why; its code and category stay."""
-    if not words:
-        return failure
-    shown = words if len(words) <= _LAST_WORDS_LENGTH_MAX else f"{words[:_LAST_WORDS_LENGTH_MAX]}…"
-    message = cut_text(f"{failure.message}; stderr ends with: {shown}", MESSAGE_BYTES_MAX)
-    return msgspec.structs.replace(failure, message=message)
 
 
 def _clean_up(holding: Holding, workspace: Workspace) -> None:
