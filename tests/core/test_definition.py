@@ -97,7 +97,7 @@ def retold(value: Any) -> Any:
         return tuple(retold(entry) for entry in value)
     if isinstance(value, dict):
         return {retold(name): retold(value[name]) for name in reversed(value)}
-    if isinstance(value, bool) or value is None:
+    if isinstance(value, bool) or value is None or value is msgspec.UNSET:
         return value
     return type(value)(str(value)) if isinstance(value, int | float) else "".join([*value])
 

@@ -20,6 +20,8 @@ from ostinato.worker.process_tree import start_ticks_of
 
 _SAID_BYTES_MAX = 2_000
 _GRACE_S = 5.0
+#: A shell that becomes the program once it is told to; if nobody is left to tell it, it ends.
+WAIT_THEN_BECOME = 'read -r _ && exec "$0" "$@" </dev/null'
 
 
 class CommandFailed(Exception):
@@ -56,18 +58,24 @@ class CommandRun:
     """One command that runs from here on; `finish` blocks, `kill` may be called from another thread."""
 
     def __init__(
-        self, command: Command, *, folder: Path, environment: Mapping[str, str] | None = None
+        self,
+        command: Command,
+        *,
+        folder: Path,
+        environment: Mapping[str, str] | None = None,
+        waits: bool = False,
     ) -> None:
-        """Raises `CommandFailed` if it cannot be started."""
+        """`waits`: it does nothing before `go`. Raises `CommandFailed` if it cannot be started."""
         self._command = command
         self._said = _open_for_words()
         self._lock = threading.Lock()
+        words = words_of(command)
         try:
             self._process = subprocess.Popen(
-                words_of(command),
+                ["/bin/sh", "-c", WAIT_THEN_BECOME, *words] if waits else words,
                 cwd=folder,
                 env={**os.environ, **(environment or {})},
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE if waits else subprocess.DEVNULL,
                 stdout=self._said,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
@@ -82,6 +90,14 @@ class CommandRun:
     def pid(self) -> int:
         """Of the shell or program, which leads the session."""
         return self._process.pid
+
+    def go(self) -> None:
+        """Whoever has to end it knows it by now: it may begin."""
+        stream = self._process.stdin
+        assert stream is not None, "it was made to wait"
+        # It may have been ended meanwhile.
+        with suppress(BrokenPipeError), stream:
+            stream.write(b"\n")
 
     def finish(self, limit_us: int) -> None:
         """Wait for its end. Raises `CommandFailed` unless that is 0, within the limit."""

@@ -289,11 +289,13 @@ async def _run(step: Step, scene: Scene) -> Done:
     if command.undo:
         what = f"{step.target} undone: {shown_command(command.undo)}"
         held = _hold_command(what, command.undo, scene, limit_us=command.limit_us)
-    run = CommandRun(command.run, folder=scene.scenario.folder)
+    run = CommandRun(command.run, folder=scene.scenario.folder, waits=True)
     # Before the undo, if nobody is left to wait for it: what breaks on would break what was mended.
     ending = scene.ledger.hold(
         f"{step.target} ended", run.kill, by_keeper={"session": run.pid, "start_ticks": run.start_ticks}
     )
+    # Not before the keeper can end it: chaos may be killed at any moment.
+    run.go()
     try:
         await asyncio.to_thread(run.finish, command.limit_us)
     except asyncio.CancelledError:

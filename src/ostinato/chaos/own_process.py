@@ -9,15 +9,13 @@ import subprocess
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from ostinato.chaos.commands import require_program
+from ostinato.chaos.commands import WAIT_THEN_BECOME, require_program
 from ostinato.chaos.scenario import Command, Process, Scenario
 from ostinato.errors import UserError
 from ostinato.worker.process_tree import TreeProcess, start_ticks_of
 
 #: Of a clean end; a worker drains for 25 s.
 _END_S = 40.0
-#: A shell that becomes the process once it is told to; if nobody is left to tell it, it ends.
-_WAIT_THEN_BECOME = 'read -r _ && exec "$0" "$@" </dev/null'
 
 
 def own_words(command: Command) -> list[str]:
@@ -78,7 +76,7 @@ class OwnProcess:
         try:
             with self.log.open("ab") as log:
                 self._running = subprocess.Popen(
-                    ["/bin/sh", "-c", _WAIT_THEN_BECOME, *words],
+                    ["/bin/sh", "-c", WAIT_THEN_BECOME, *words],
                     cwd=self._folder,
                     env=self._environment,
                     stdin=subprocess.PIPE,
