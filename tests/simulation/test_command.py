@@ -58,6 +58,8 @@ def test_a_trace_tells_the_run_event_by_event(capsys: pytest.CaptureFixture[str]
     lines = capsys.readouterr().out.splitlines()
     assert any("executes" in line for line in lines)
     assert any("── healed ──" in line for line in lines)
+    # What a line says is the same the next time, and no longer than it need be.
+    assert not any(" at 0x" in line for line in lines)
     assert lines[-1].startswith("digest ")
 
 

@@ -418,3 +418,30 @@ def test_time_goes_on_and_not_beyond_a_century_at_once(ostinato_cluster: MakeClu
     assert cluster.now == datetime(2026, 1, 1, tzinfo=UTC)
     cluster.advance_to(datetime(2026, 3, 1, tzinfo=UTC))
     assert cluster.now == datetime(2026, 3, 1, tzinfo=UTC)
+
+
+def test_retries_without_a_delay_and_without_end_fail_the_test(app: App) -> None:
+    @app.task(retry=Retry.fixed("0s", max_retry=1_000_000), timeout="1m")
+    def storm() -> None:
+        raise ConnectionError("again")
+
+    with (
+        pytest.raises(UserError, match="task default/storm was retried 1000 times at one instant"),
+        Cluster(app) as cluster,
+    ):
+        cluster.finish(storm.submit(), within="1h")
+
+
+def test_a_test_finds_the_instance_of_a_shard(ostinato_cluster: MakeCluster, app: App) -> None:
+    @app.task(every="1h", shards=3)
+    def reindex(context: Context) -> int:
+        if context.shard == 1:
+            raise ValueError("customer 7")
+        return context.shard
+
+    with ostinato_cluster(app) as cluster:
+        cluster.advance("1h")
+        made = sorted(cluster.instances(reindex), key=lambda instance: instance.shard)
+        assert [(instance.shard, instance.shard_total) for instance in made] == [(0, 3), (1, 3), (2, 3)]
+        assert [instance.result for instance in made] == [0, None, 2]
+        assert ", shard 1 of 3" in made[1].story

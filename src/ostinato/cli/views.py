@@ -41,9 +41,10 @@ def shown_text(said: str | None) -> str:
 
 def instance_cells(instance: Instance) -> Sequence[object]:
     state = f"{instance.state} ({instance.hold})" if instance.hold is not None else instance.state
+    shard = f" (shard {instance.shard} of {instance.shard_total})" if instance.shard_total > 1 else ""
     return (
         instance.id,
-        instance.task,
+        f"{instance.task}{shard}",
         state,
         instance.attempt,
         shown_instant(instance.created_us),
@@ -129,6 +130,8 @@ def task_lines(row: TaskRow, triggers: Sequence[TriggerRow]) -> Iterator[str]:
 
 
 def _plain(value: object) -> object:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {said}" for name, said in value.items())
     return ", ".join(map(str, value)) if isinstance(value, list) else value
 
 

@@ -94,6 +94,9 @@ class Story(msgspec.Struct, kw_only=True, frozen=True):
     due_us: int
     #: Scheduled instant of the fire that made it; None: it was submitted.
     fire_us: int | None
+    #: Its number among the shards of its fire, from 0 on, and how many these are.
+    shard: int
+    shard_total: int
     expires_us: int | None
     finished_us: int | None
     #: As JSON; the result is None unless it is a success.
@@ -222,6 +225,8 @@ def tell(
         created_us=instance.created_us,
         due_us=instance.due_us,
         fire_us=instance.fire_us,
+        shard=instance.shard,
+        shard_total=instance.shard_total,
         expires_us=instance.expires_us,
         finished_us=instance.finished_us,
         payload=instance.payload.decode("utf-8", "replace"),

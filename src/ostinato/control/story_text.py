@@ -47,7 +47,8 @@ def _head(story: Story) -> Iterator[str]:
     reason = story.reason.removeprefix(f"{story.state}: ")
     yield f"state    {story.state}: {reason}" if reason else f"state    {story.state}"
     if story.fire_us is not None:
-        yield f"fired    for {format_instant(story.fire_us)}"
+        shard = f", shard {story.shard} of {story.shard_total}" if story.shard_total > 1 else ""
+        yield f"fired    for {format_instant(story.fire_us)}{shard}"
     yield f"created  {format_instant(story.created_us)}, priority {story.priority}"
     if story.key:
         yield f"key      {story.key}"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from ostinato.core.changes import TriggerRow
+from ostinato.core.definition import TaskRow
 from ostinato.core.instants import format_instant
 from ostinato.core.model import Instance
 from ostinato.simulation.history import (
@@ -110,6 +112,10 @@ def _text(event: Event) -> str:
                 f"{event.process} [{event.transaction}] partition {after.partition}: "
                 f"{before.owner or 'nobody'}@{before.epoch} → {after.owner or 'nobody'}@{after.epoch}"
             )
+        case TaskCommitted():
+            return f"{event.process} [{event.transaction}] {_edit(event.before, event.after)}"
+        case TriggerCommitted():
+            return f"{event.process} [{event.transaction}] {_advance(event.before, event.after)}"
         case ExecutionBegan():
             what = f"{event.instance_id} attempt {event.attempt} ({event.attempt_id})"
             return f"{event.worker} executes {what} on {event.machine}"
@@ -132,3 +138,25 @@ def _move(before: Instance | None, after: Instance | None) -> str:
         f"{after.id} of {after.task} (partition {after.partition}): {source} → {after.state}, "
         f"attempt {after.attempt} {after.attempt_id}, due {format_instant(after.due_us)}{held}{wish}"
     )
+
+
+def _edit(before: TaskRow | None, after: TaskRow | None) -> str:
+    if after is None:
+        return f"task {before.ref if before is not None else ''}: deleted"
+    flags = "".join(f", {name}" for name in ("paused", "disabled") if getattr(after, name))
+    source = "new" if before is None else f"version {before.version}"
+    return (
+        f"task {after.ref}: {source} → version {after.version}, in force {after.scheduled_version}, "
+        f"edited {format_instant(after.updated_us)}{flags}"
+    )
+
+
+def _advance(before: TriggerRow | None, after: TriggerRow | None) -> str:
+    row = after or before
+    assert row is not None, "it was there before or is there after"
+    times = " → ".join("none" if each is None else _next(each) for each in (before, after))
+    return f"trigger {row.id} of {row.ref} (version {row.task_version}): next {times}"
+
+
+def _next(trigger: TriggerRow) -> str:
+    return "never" if trigger.next_us is None else format_instant(trigger.next_us)

@@ -61,7 +61,8 @@ class RetryDecision:
 class Instance:
     """An instance as it stood when it was asked for. Instants are in the cluster's zone.
 
-    `fire` is the scheduled instant of the fire that made it, None if it was submitted. `result` is what the
+    `fire` is the scheduled instant of the fire that made it, None if it was submitted; `shard` its number, of
+    the `shard_total` that the fire made. `result` is what the
     task returned, as its handle gives it; None unless it is a success. `failure` is that of the newest
     failed attempt. `attempts` are those on record, `story` is what ``ostinato instance show`` tells.
     """
@@ -77,6 +78,8 @@ class Instance:
     failure: Failure | None
     created: datetime
     fire: datetime | None
+    shard: int
+    shard_total: int
     finished: datetime | None
     attempts: list[Attempt]
     retries: list[RetryDecision]
@@ -133,6 +136,8 @@ def look_at(
         failure=row.failure,
         created=to_datetime(row.created_us).astimezone(zone),
         fire=at(row.fire_us),
+        shard=row.shard,
+        shard_total=row.shard_total,
         finished=at(row.finished_us),
         attempts=[_attempt(told, at) for told in story.attempts],
         retries=_retries(story, zone),

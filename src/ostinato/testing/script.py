@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextvars import ContextVar
 from functools import partial
@@ -24,8 +25,8 @@ from ostinato.wire.messages import Assignment
 FailWith: TypeAlias = BaseException | type[BaseException] | str | int
 
 _MESSAGE = "made to fail by the test"
-#: Instances of which each was submitted by the one before, and all that tasks have submitted, at one instant:
-#: an honest test has far less, and time would never pass.
+#: Attempts of one instance, or instances of which each was submitted by the one before, and all that tasks
+#: have submitted, at one instant: an honest test has far less, and time would never pass.
 CHAIN_COUNT_MAX = 1_000
 CHAINED_COUNT_MAX = 100_000
 #: Whose attempt the present code runs in; unset outside of attempts.
@@ -53,6 +54,9 @@ class Script:
         #: By instance that a task has submitted at `_chains_us`: how many led to it, each by the one before.
         self._chains: dict[str, int] = {}
         self._chains_us = 0
+        #: By instance: its attempts that have begun at `_attempts_s`, on the driver's clock.
+        self._attempts: Counter[str] = Counter()
+        self._attempts_s = 0.0
 
     def fail(
         self,
@@ -151,6 +155,8 @@ class Script:
             _instance.reset(token)
 
     def _act(self, assignment: Assignment, function: Callable[[], object]) -> Awaitable[object]:
+        if self._is_endless(assignment):
+            return _end(_Planned(None))
         for planned in self._planned.get(assignment.ref, ()):
             if planned.attempts is None or assignment.attempt in planned.attempts:
                 return _end(planned)
@@ -160,6 +166,25 @@ class Script:
             coroutine: Awaitable[object] = function()
             return coroutine
         return self._driver.call_between_turns(function)
+
+    def _is_endless(self, assignment: Assignment) -> bool:
+        """Whether an instance is retried at one instant without end; the test hears of that later."""
+        now_s = self._driver.loop.time()
+        if now_s != self._attempts_s:
+            self._attempts, self._attempts_s = Counter(), now_s
+        self._attempts[assignment.instance_id] += 1
+        if self._attempts[assignment.instance_id] <= CHAIN_COUNT_MAX:
+            return False
+        self.report(
+            UserError(
+                "INVALID_VALUE",
+                f"task {assignment.ref} was retried {CHAIN_COUNT_MAX} times at one instant",
+                subject=assignment.instance_id,
+                field="retry",
+                hint="let its policy wait between retries, or allow fewer of them",
+            )
+        )
+        return True
 
     def _refusal(self, ref: TaskRef, seconds: float) -> UserError:
         """The error of a real sleep; the test hears of it, whatever the task makes of it."""

@@ -61,6 +61,8 @@ class StoryAnswer(msgspec.Struct, kw_only=True):
     history: list[HistoryAnswer]
     key: str | None = None
     fire: str | None = None
+    shard: int = 0
+    shard_total: int = 1
     expires: str | None = None
     finished: str | None = None
     cancel_requested: str | None = None
@@ -92,6 +94,8 @@ def story_of(answer: StoryAnswer) -> Story:
         created_us=parse_instant(answer.created),
         due_us=parse_instant(answer.due),
         fire_us=_instant_us(answer.fire),
+        shard=answer.shard,
+        shard_total=answer.shard_total,
         expires_us=_instant_us(answer.expires),
         finished_us=_instant_us(answer.finished),
         payload=bytes(answer.payload).decode(),
