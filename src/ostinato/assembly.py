@@ -19,6 +19,7 @@ from prometheus_client import CollectorRegistry
 from ostinato.api.asgi import Api
 from ostinato.api.server import ApiServer, listen
 from ostinato.clock import Clock, SystemClock
+from ostinato.control.pressure import PressureGate
 from ostinato.core.definition import TaskRef
 from ostinato.observe.hooks import Hook, Hooks
 from ostinato.observe.logs import LogHook
@@ -74,6 +75,7 @@ def build_node(
     clock: Clock,
     hooks: Hooks,
     tells_nodes: bool = True,
+    pressure: PressureGate | None = None,
 ) -> SchedulerNode:
     """A scheduler node over an open store, not started. `tells_nodes`: its workers can reach other nodes."""
     config = NodeConfig(
@@ -85,7 +87,15 @@ def build_node(
         other_retention_us=settings.retention_other_us,
         join_token=read_join_token(settings),
     )
-    return SchedulerNode(config, store=store, transport=transport, clock=clock, rng=Random(), hooks=hooks)
+    return SchedulerNode(
+        config,
+        store=store,
+        transport=transport,
+        clock=clock,
+        rng=Random(),
+        hooks=hooks,
+        pressure=pressure,
+    )
 
 
 def _advertised(settings: Settings) -> Address:
@@ -96,12 +106,12 @@ def _advertised(settings: Settings) -> Address:
     return Address(socket.gethostname() or bind.host, bind.port) if is_wildcard(bind.host) else bind
 
 
-def _build_api(*, store: Store, clock: Clock) -> Api:
+def _build_api(*, store: Store, clock: Clock, pressure: PressureGate | None) -> Api:
     """``/api/v1`` over an open store."""
     # Not at the top: it brings Litestar, which neither a worker nor a command needs.
     from ostinato.api.app import build_app
 
-    return build_app(store=store, clock=clock, rng=Random())
+    return build_app(store=store, clock=clock, rng=Random(), pressure=pressure)
 
 
 @asynccontextmanager
@@ -119,11 +129,22 @@ async def running_node(
             listener_losses=lambda: store.counters().listener_losses,
         )
         await store.open()
+        limits = settings.pressure
+        pressure = PressureGate(store, limits, clock=clock, hooks=hooks) if limits.is_set else None
         node = build_node(
-            settings, store=store, transport=transport, clock=clock, hooks=hooks, tells_nodes=tells_nodes
+            settings,
+            store=store,
+            transport=transport,
+            clock=clock,
+            hooks=hooks,
+            tells_nodes=tells_nodes,
+            pressure=pressure,
         )
         api = ApiServer(
-            settings.bind, readiness=node.ready, registry=registry, api=_build_api(store=store, clock=clock)
+            settings.bind,
+            readiness=node.ready,
+            registry=registry,
+            api=_build_api(store=store, clock=clock, pressure=pressure),
         )
         # Before the node: a taken port is found out before any partition is owned.
         api_address = await api.start()

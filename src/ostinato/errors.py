@@ -120,6 +120,11 @@ CODES: dict[str, CodeEntry] = {
     ),
     "SCHEDULER_UNREACHABLE": CodeEntry(EXIT_UNREACHABLE, "No scheduler answers at the address."),
     "OVERLOADED": CodeEntry(EXIT_UNREACHABLE, "Too many requests are under way; repeat it a little later."),
+    "BACKPRESSURE": CodeEntry(
+        EXIT_UNREACHABLE,
+        "Too much work waits to start, so no submission is accepted; repeat it a little later.",
+        429,
+    ),
     "CONNECTION_CLOSED": CodeEntry(EXIT_UNREACHABLE, "The other side ended the stream, or it broke."),
     "PROTOCOL_MISMATCH": CodeEntry(EXIT_BAD_INPUT, "Worker and scheduler speak different protocol versions."),
     "UNKNOWN_TOKEN": CodeEntry(

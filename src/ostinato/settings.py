@@ -18,6 +18,7 @@ from typing import Literal, NamedTuple, TypeVar
 import msgspec
 
 from ostinato.core.instants import DAY, HOUR, SECOND
+from ostinato.core.pressure import Limits
 from ostinato.core.routing import STRATEGIES, Strategy
 from ostinato.core.secret import Secret
 from ostinato.errors import OstinatoError, UserError
@@ -66,6 +67,8 @@ WORKER_LEASE_US_MIN = 6 * SECOND
 WORKER_LEASE_US_MAX = HOUR
 SLOTS_MAX = 1_000
 ASYNC_SLOTS_MAX = 100_000
+#: Of waiting instances, which are counted one by one.
+PRESSURE_MAX = 1_000_000
 #: ``auto``: text on a terminal, JSON lines otherwise.
 LogFormat = Literal["auto", "json", "text"]
 _LOG_LEVELS = ("debug", "info", "warning", "error")
@@ -109,10 +112,18 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     retention_success_us: int = 7 * DAY
     retention_other_us: int = 30 * DAY
     routing: Strategy = "least_loaded"
+    #: Waiting instances from which on submissions are slowed down, and refused; None: never.
+    pressure_yellow: int | None = None
+    pressure_red: int | None = None
     log_level: str = "info"
     log_format: LogFormat = "auto"
     #: By name of each setting that was given: its flag, its variable, or file and key.
     sources: dict[str, str] = {}
+
+    @property
+    def pressure(self) -> Limits:
+        """When submissions are slowed down and refused."""
+        return Limits(yellow=self.pressure_yellow, red=self.pressure_red)
 
     def source(self, name: str) -> str:
         """What an error about the setting `name` calls it: where it came from, or else its flag."""
@@ -171,6 +182,16 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("retention_success", read_duration(0, 36_500 * DAY), "how long a success is kept"),
     Setting("retention_other", read_duration(0, 36_500 * DAY), "how long any other ended instance is kept"),
     Setting("routing", read_choice(*STRATEGIES), "which free worker is taken: least_loaded or round_robin"),
+    Setting(
+        "pressure_yellow",
+        read_whole_number(1, PRESSURE_MAX),
+        "number of waiting instances from which on submissions are slowed down",
+    ),
+    Setting(
+        "pressure_red",
+        read_whole_number(1, PRESSURE_MAX),
+        "number of waiting instances from which on submissions are refused",
+    ),
     Setting("log_level", read_choice(*_LOG_LEVELS), "least level that is logged"),
     Setting("log_format", read_choice(*_LOG_FORMATS), "auto, json or text"),
 )
@@ -208,7 +229,27 @@ def load_settings(flags: Mapping[str, object], environ: Mapping[str, str], *, cw
         given = "slots" if "slots" in sources else "async_slots"
         raise UserError("INVALID_SETTING", message, field=settings.source(given))
     _check_tls(settings)
+    with naming_sources(settings):
+        settings.pressure.validate()
     return settings
+
+
+def load_pressure(environ: Mapping[str, str]) -> Limits:
+    """The limits of submissions of a program that has no other settings of ours.
+
+    Raises ``INVALID_SETTING`` naming the variable.
+    """
+    given: dict[str, object] = {}
+    for name in ("pressure_yellow", "pressure_red"):
+        setting = _BY_NAME[name]
+        if (raw := environ.get(setting.variable)) is not None:
+            given[name] = _with_source(setting.variable, setting.read, raw=raw)
+    settings = msgspec.convert(
+        {**given, "sources": {name: _BY_NAME[name].variable for name in given}}, Settings
+    )
+    with naming_sources(settings):
+        settings.pressure.validate()
+    return settings.pressure
 
 
 #: Which setting a failure is about that names no field itself.

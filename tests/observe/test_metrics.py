@@ -75,6 +75,17 @@ def test_waiting_gauge_falls_to_zero_when_a_hold_is_gone(registry: CollectorRegi
     assert registry.get_sample_value("ostinato_live_instances", {"state": "running"}) == 0
 
 
+def test_pressure_is_a_level_a_count_and_what_was_held_back(registry: CollectorRegistry) -> None:
+    hook = MetricsHook(registry)
+    assert registry.get_sample_value("ostinato_pressure_level") == 0
+    hook.on(records.PressureMeasured(level=2, waiting_count=50))
+    for how, count in (("delayed", 1), ("refused", 3), ("refused", 4)):
+        hook.on(records.SubmissionsHeldBack(how=how, count=count))
+    assert registry.get_sample_value("ostinato_pressure_level") == 2
+    assert registry.get_sample_value("ostinato_pressure_waiting_instances") == 50
+    assert registry.get_sample_value("ostinato_submissions_held_back_total", {"how": "refused"}) == 7
+
+
 def test_a_task_per_customer_does_not_grow_the_series(registry: CollectorRegistry) -> None:
     hook = MetricsHook(registry, series_max=3)
     for number in range(50):
@@ -92,7 +103,8 @@ def test_every_metric_has_a_unit_in_its_name_and_is_documented(registry: Collect
     for family in registry.collect():
         name = f"{family.name}_total" if family.type == "counter" else family.name
         assert re.fullmatch(
-            r"ostinato_[a-z_]+(_total|_seconds|_rows|_instances|_partitions|_connected|_full|_idle)", name
+            r"ostinato_[a-z_]+(_total|_seconds|_rows|_instances|_partitions|_connected|_full|_idle|_level)",
+            name,
         )
         assert f"| `{name}` |" in documented, name
 

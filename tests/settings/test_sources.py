@@ -9,8 +9,9 @@ import pytest
 
 from ostinato.clock import SystemClock
 from ostinato.control.names import validate_name
+from ostinato.core.pressure import Limits
 from ostinato.errors import ConflictError, OstinatoError, UnavailableError, UserError
-from ostinato.settings import FILE_NAME, SETTINGS, Settings, load_settings, naming_sources
+from ostinato.settings import FILE_NAME, SETTINGS, Settings, load_pressure, load_settings, naming_sources
 from ostinato.store.from_url import open_store_from_url
 
 #: By setting: what a person might write that is wrong.
@@ -47,6 +48,8 @@ WRONG: dict[str, list[str]] = {
     "retention_success": ["x", "-1s"],
     "retention_other": ["x", "-1s"],
     "routing": ["nearest", ""],
+    "pressure_yellow": ["0", "-1", "x", "1.5", "", "1000001"],
+    "pressure_red": ["0", "many", "1000001"],
     "log_level": ["loud"],
     "log_format": ["xml"],
 }
@@ -177,3 +180,25 @@ def test_url_of_a_scheduler_is_refused_with_what_to_leave_out(tmp_path: Path) ->
     with pytest.raises(UserError) as caught:
         load_settings({"scheduler": "http://127.0.0.1:8641"}, {}, cwd=tmp_path)
     assert "without http://" in caught.value.hint
+
+
+def test_a_yellow_limit_that_is_not_below_the_red_names_where_it_came_from(tmp_path: Path) -> None:
+    (tmp_path / FILE_NAME).write_text("pressure_red = 100\n", encoding="utf-8")
+    variable = {"OSTINATO_PRESSURE_YELLOW": "100"}
+    with pytest.raises(UserError) as caught:
+        load_settings({}, variable, cwd=tmp_path)
+    assert (caught.value.code, caught.value.field) == ("INVALID_SETTING", "OSTINATO_PRESSURE_YELLOW")
+    assert caught.value.message == "100 is not below pressure_red, which is 100"
+    settings = load_settings({"pressure_yellow": 99}, variable, cwd=tmp_path)
+    assert settings.pressure == Limits(yellow=99, red=100)
+    with pytest.raises(UserError) as caught:
+        load_pressure({**variable, "OSTINATO_PRESSURE_RED": "7"})
+    assert caught.value.field == "OSTINATO_PRESSURE_YELLOW"
+
+
+def test_a_program_without_settings_of_ours_has_limits_from_its_environment_alone(tmp_path: Path) -> None:
+    assert load_pressure({"OSTINATO_SLOTS": "many"}) == Limits()
+    assert load_pressure({"OSTINATO_PRESSURE_RED": "7"}) == Limits(red=7)
+    with pytest.raises(UserError) as caught:
+        load_pressure({"OSTINATO_PRESSURE_RED": "x"})
+    assert (caught.value.code, caught.value.field) == ("INVALID_SETTING", "OSTINATO_PRESSURE_RED")

@@ -107,6 +107,8 @@ _READS: dict[str, tuple[Callable[[MysqlStore], Awaitable[Any]], int]] = {
         450,
     ),
     "held_tasks": (lambda store: store.held_tasks(MINE), 120),
+    # What is counted, and a seek for each pair of partition and priority that comes before.
+    "count_waiting": (lambda store: store.count_waiting(now_us=T0, limit=100), 900),
     "find_overlap_ready": (
         lambda store: store.find_overlap_ready(
             [REF, TaskRef("default", "alone"), TaskRef("default", "noise")]
@@ -227,6 +229,7 @@ _VALUES = {
     "query": 0,
     "first_us": 0,
     "partitions": "(1, 2, 3)",
+    "priorities": "(4, 5)",
     "now_us": T0,
     "limit": 10,
     "hold": "'busy'",
@@ -238,6 +241,7 @@ _PLANS = {
     "due_rows": {"instance_due"},
     "held_rows": {"instance_held"},
     "held_tasks": {"instance_held"},
+    "count_waiting": {"instance_due", "instance_held"},
     "overlap_ready": {"instance_held", "instance_live"},
     "live_instances": {"instance_live"},
     "find_expired": {"instance_expiry"},

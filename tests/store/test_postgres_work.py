@@ -179,6 +179,21 @@ async def test_the_cost_of_a_claim_does_not_grow_with_the_rows_of_others(
     assert _pages(plan) <= 250
 
 
+async def test_the_cost_of_counting_what_waits_ends_at_the_limit(
+    store: PostgresStore, server: TestDatabase
+) -> None:
+    await _fill(store)
+    with outside(server) as session:
+        session.execute("VACUUM instance")
+    plan = await _explain(store, statement("count_waiting"), list(ALL), T0, 1_000)
+    assert _indexes(plan) == {"instance_due", "instance_held"}
+    # Three levels of the index, twice a partition: whether it has a queue, and of which priorities; then what
+    # is counted, in pages of the indexes alone.
+    assert _pages(plan) <= len(ALL) * 3 * 4 + 100
+    assert await store.count_waiting(now_us=T0, limit=1_000) == 1_000
+    assert await store.count_waiting(now_us=T0, limit=100_000) == 18_000
+
+
 async def test_the_cost_of_asking_where_work_waits_grows_with_tasks_and_not_with_their_rows(
     store: PostgresStore,
 ) -> None:
@@ -224,6 +239,7 @@ async def test_every_hot_statement_looks_rows_up_by_index(
         (work._HELD, ([0], *names, ["busy"], [100], list(ALL)), {"instance_held"}),
         (statement("overlap_ready"), names, {"instance_held", "instance_live"}),
         (statement("held_tasks"), (list(ALL),), {"instance_held"}),
+        (statement("count_waiting"), (list(ALL), T0, 1_000), {"instance_due", "instance_held"}),
         (work._WAITING_TASKS, (list(ALL), T0, 100), {"instance_live"}),
         (work._WAITING_TASKS_FROM, (list(ALL), T0, 100, REF.namespace, REF.name), {"instance_live"}),
         (work._EXPIRED, (T0, list(ALL), 100), {"instance_expiry"}),

@@ -11,19 +11,20 @@ from typing import Any, TypeVar
 
 import httpx
 import msgspec
-from prometheus_client import CollectorRegistry
 from support.cluster import ADDRESS, python_task
 from support.scripted_worker import HEARTBEAT_US, ScriptedWorker
 
 from ostinato.api.app import build_app
 from ostinato.api.guard import Limits
 from ostinato.api.server import ApiServer
+from ostinato.assembly import build_observation
 from ostinato.clock import SystemClock
+from ostinato.control.pressure import PressureGate
 from ostinato.core.definition import HttpSpec, Parameter, PythonSpec, ShellSpec, TaskDefinition
 from ostinato.core.failure.failure import Failure
 from ostinato.core.instants import MILLISECOND, SECOND
+from ostinato.core.pressure import Limits as PressureLimits
 from ostinato.core.retry.policy import RetryPolicy
-from ostinato.observe.hooks import Hooks
 from ostinato.scheduler.config import NodeConfig
 from ostinato.scheduler.node import SchedulerNode
 from ostinato.settings import Address
@@ -80,6 +81,12 @@ class Rest:
         self.node = node
         self.worker = worker
         self.clock = SystemClock()
+
+    async def start_node(self) -> None:
+        """Have what waits carried out from now on."""
+        await self.node.start()
+        await self.worker.connect(ADDRESS)
+        self.worker.beat(HEARTBEAT_US)
 
     @property
     def address(self) -> tuple[str, int]:
@@ -140,8 +147,9 @@ async def running_rest(
     limits: Limits | None = None,
     wait_us: int = 10 * SECOND,
     with_node: bool = True,
+    pressure: PressureLimits | None = None,
 ) -> AsyncGenerator[Rest, None]:
-    """An API from start to stop; without a node nobody carries out requests.
+    """An API from start to stop; without a node nobody carries out requests, until a test starts it.
 
     `database` is the URL of an empty one; else it is a SQLite file in `directory`.
     """
@@ -152,30 +160,29 @@ async def running_rest(
     others = [each for each in definitions() if each not in in_python]
     await store.apply(in_python, now_us=clock.wall_us(), origin="app")
     await store.apply(others, now_us=clock.wall_us(), origin="document")
+    hooks, registry = build_observation()
+    gate = None if pressure is None else PressureGate(store, pressure, clock=clock, hooks=hooks)
     node = SchedulerNode(
         NodeConfig(),
         store=store,
         transport=network.node_transport(ADDRESS),
         clock=clock,
         rng=Random(1),
-        hooks=Hooks(),
+        hooks=hooks,
+        pressure=gate,
     )
     worker = ScriptedWorker(network, clock, script, tasks=[*TASKS])
-    api = build_app(store=store, clock=clock, rng=Random(2), limits=limits, wait_us=wait_us)
-    server = ApiServer(
-        Address("127.0.0.1", 0), readiness=lambda: {"ready": True}, registry=CollectorRegistry(), api=api
-    )
+    api = build_app(store=store, clock=clock, rng=Random(2), limits=limits, wait_us=wait_us, pressure=gate)
+    server = ApiServer(Address("127.0.0.1", 0), readiness=lambda: {"ready": True}, registry=registry, api=api)
     address = await server.start()
     try:
-        if with_node:
-            await node.start()
-            await worker.connect(ADDRESS)
-            worker.beat(HEARTBEAT_US)
         async with httpx.AsyncClient(base_url=f"http://{address}", timeout=30) as client:
-            yield Rest(client, store=store, node=node, worker=worker)
+            rest = Rest(client, store=store, node=node, worker=worker)
+            if with_node:
+                await rest.start_node()
+            yield rest
     finally:
         await server.stop()
-        if with_node:
-            await worker.disconnect()
-            await node.stop()
+        await worker.disconnect()
+        await node.stop()
         await store.close()

@@ -19,6 +19,7 @@ from ostinato.api.reading import Parameters, StrictRequest, check_query, paramet
 from ostinato.api.routes.all import ROUTES
 from ostinato.api.services import Services, said_by
 from ostinato.clock import Clock
+from ostinato.control.pressure import PressureGate
 from ostinato.control.requests import ANSWER_WAIT_US
 from ostinato.errors import InternalError, UserError
 from ostinato.store.protocol import Store
@@ -33,9 +34,13 @@ def build_app(
     rng: Random,
     limits: Limits | None = None,
     wait_us: int = ANSWER_WAIT_US,
+    pressure: PressureGate | None = None,
 ) -> Guard:
-    """The API over an open store. `wait_us` is the longest wait for an owner's answer."""
-    app = build_litestar(Services(store=store, clock=clock, rng=rng, wait_us=wait_us))
+    """The API over an open store. `wait_us` is the longest wait for an owner's answer.
+
+    `pressure` holds submissions back.
+    """
+    app = build_litestar(Services(store=store, clock=clock, rng=rng, wait_us=wait_us, pressure=pressure))
     routes = [
         (route.path_format, set(route.methods) - {"OPTIONS"})
         for route in app.routes

@@ -141,7 +141,7 @@ def _problems(codes: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
             "description": meanings,
             "content": {PROBLEM_TYPE: {"schema": {"$ref": _REFERENCE.format(name="Problem")}}},
         }
-        if status == 503:
+        if status in (429, 503):
             answer["headers"] = {"Retry-After": {"schema": {"type": "string", "pattern": "^[0-9]+$"}}}
         yield str(status), answer
 

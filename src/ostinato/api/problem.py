@@ -85,7 +85,7 @@ def encode_problem(problem: Problem) -> bytes:
 
 def headers_of(problem: Problem) -> dict[str, str]:
     """Headers that a problem's status asks for."""
-    return {"retry-after": str(RETRY_AFTER_SECONDS)} if problem.status == 503 else {}
+    return {"retry-after": str(RETRY_AFTER_SECONDS)} if problem.status in (429, 503) else {}
 
 
 def _fault(error: OstinatoError) -> Fault:

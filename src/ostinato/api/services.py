@@ -9,6 +9,7 @@ from litestar.params import HeaderParameter
 
 from ostinato.clock import Clock
 from ostinato.control.names import validate_text
+from ostinato.control.pressure import PressureGate
 from ostinato.control.requests import ANSWER_WAIT_US, BY_LENGTH_MAX, Asker
 from ostinato.control.seen_tasks import SeenTasks
 from ostinato.errors import UserError
@@ -22,8 +23,16 @@ BY_DEFAULT = "rest"
 class Services:
     """The node's store, clock and chance."""
 
-    def __init__(self, *, store: Store, clock: Clock, rng: Random, wait_us: int = ANSWER_WAIT_US) -> None:
-        """`wait_us` is the longest wait for an owner's answer."""
+    def __init__(
+        self,
+        *,
+        store: Store,
+        clock: Clock,
+        rng: Random,
+        wait_us: int = ANSWER_WAIT_US,
+        pressure: PressureGate | None = None,
+    ) -> None:
+        """`wait_us` is the longest wait for an owner's answer; `pressure` holds submissions back."""
         self.store = store
         self.clock = clock
         #: What submissions are dated by.
@@ -31,6 +40,7 @@ class Services:
         self.seen = SeenTasks()
         self.rng = rng
         self.wait_us = wait_us
+        self.pressure = pressure
 
     def asker(self, by: str) -> Asker:
         """Who asks owners for something."""

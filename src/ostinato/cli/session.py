@@ -7,7 +7,7 @@ import getpass
 import os
 from collections.abc import Awaitable, Callable
 from random import Random, SystemRandom
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -19,6 +19,9 @@ from ostinato.errors import UnavailableError
 from ostinato.settings import Settings, naming_sources, sqlite_path
 from ostinato.store.from_url import open_store_from_url
 from ostinato.store.protocol import Store
+
+if TYPE_CHECKING:
+    from ostinato.control.pressure import PressureGate
 
 _V = TypeVar("_V")
 #: Namespaces that a remark names.
@@ -36,6 +39,15 @@ class Session(msgspec.Struct, frozen=True):
     @property
     def asker(self) -> Asker:
         return Asker(clock=self.clock, rng=self.rng, by=user_name())
+
+    @property
+    def pressure(self) -> PressureGate | None:
+        """What holds submissions back, where the settings name a limit."""
+        # Not at the top: most commands submit nothing.
+        from ostinato.control.pressure import PressureGate
+
+        limits = self.settings.pressure
+        return PressureGate(self.store, limits, clock=self.clock) if limits.is_set else None
 
     def ref(self, name: str) -> TaskRef:
         return TaskRef(self.settings.namespace, name)

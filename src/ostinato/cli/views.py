@@ -14,7 +14,7 @@ from ostinato.core.model import Instance
 from ostinato.core.url_text import without_passwords
 
 if TYPE_CHECKING:
-    from ostinato.control.shapes.cluster import NodeShape, PartitionShape, WorkerShape
+    from ostinato.control.shapes.cluster import NodeShape, PartitionShape, PressureShape, WorkerShape
     from ostinato.store.batches import TriggerRow
 
 INSTANCE_COLUMNS = ("ID", "TASK", "STATE", "ATTEMPT", "CREATED", "DUE", "FINISHED", "REASON")
@@ -175,6 +175,16 @@ def _pairs(values: dict[str, str] | dict[str, int], sign: str) -> str:
 def node_cells(node: NodeShape) -> Sequence[object]:
     state = "" if node.alive is None else "alive" if node.alive else "silent"
     return (node.id, state, node.address, shown_text(node.started), node.partitions, node.renewals)
+
+
+def pressure_note(pressure: PressureShape) -> str:
+    """How much waits, against which limits."""
+    limits = [
+        f"{name} from {limit}"
+        for name, limit in (("yellow", pressure.yellow), ("red", pressure.red))
+        if limit is not None
+    ]
+    return f"pressure is {pressure.level}: {pressure.waiting} instances wait to start ({', '.join(limits)})"
 
 
 def partition_cells(partition: PartitionShape) -> Sequence[object]:

@@ -46,6 +46,8 @@ _LEVELS: dict[type[Record], int] = {
     r.LoopTurned: logging.DEBUG,
     r.GroupCommitted: logging.DEBUG,
     r.BacklogMeasured: logging.DEBUG,
+    r.PressureMeasured: logging.DEBUG,
+    r.SubmissionsHeldBack: logging.DEBUG,
     r.AttemptAssigned: logging.DEBUG,
     r.PartitionsLost: logging.WARNING,
     r.WritesRefused: logging.WARNING,
@@ -64,7 +66,7 @@ _LEVELS: dict[type[Record], int] = {
     r.InvariantBroken: logging.CRITICAL,
 }
 #: Kinds whose level depends on what the record says.
-_BY_CONTENT = frozenset({r.Fired, r.AttemptEnded, r.InstanceEnded, r.LoopFailed})
+_BY_CONTENT = frozenset({r.Fired, r.AttemptEnded, r.InstanceEnded, r.LoopFailed, r.PressureChanged})
 
 
 class LogHook:
@@ -94,6 +96,8 @@ class LogHook:
             return self._routine_level if record.outcome == "success" else logging.WARNING
         if isinstance(record, r.LoopFailed):
             return logging.DEBUG if record.is_repeated else logging.ERROR
+        if isinstance(record, r.PressureChanged):
+            return logging.INFO if record.level == "green" else logging.WARNING
         if isinstance(record, r.InstanceEnded):
             if record.state == "success":
                 return self._routine_level

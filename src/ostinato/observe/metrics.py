@@ -139,6 +139,7 @@ class MetricsHook:
         )
         self.broken = self._counter("invariants_broken", "Rules broken that must always hold.", labels=[])
         self._ownership_metrics(registry)
+        self._pressure_metrics(registry)
         self._states: set[str] = set()
         #: Several of these a task, whereas looking up a labelled series costs as much as counting in it.
         self._attempt_series: dict[tuple[str, ...], Counter] = {}
@@ -172,6 +173,19 @@ class MetricsHook:
         )
         self.nodes_declared_dead = self._counter(
             "nodes_declared_dead", "Other nodes that this node has declared dead.", labels=[]
+        )
+
+    def _pressure_metrics(self, registry: CollectorRegistry) -> None:
+        self.pressure_level = Gauge(
+            "ostinato_pressure_level", "Backpressure: 0 green, 1 yellow, 2 red.", registry=registry
+        )
+        self.pressure_waiting = Gauge(
+            "ostinato_pressure_waiting_instances",
+            "Due instances that have not started, counted up to what makes a difference.",
+            registry=registry,
+        )
+        self.held_back = self._counter(
+            "submissions_held_back", "Instances whose submission was delayed or refused.", labels=["how"]
         )
 
     def watch(self, hooks: Hooks) -> None:
@@ -250,6 +264,11 @@ class MetricsHook:
                 self._states |= set(record.by_state)
                 for state in self._states:
                     self.live.labels(state).set(record.by_state.get(state, 0))
+            case r.PressureMeasured():
+                self.pressure_level.set(record.level)
+                self.pressure_waiting.set(record.waiting_count)
+            case r.SubmissionsHeldBack():
+                self.held_back.labels(record.how).inc(record.count)
             case r.WritesRefused():
                 self.refused_writes.inc(record.count)
             case r.NodeDeclaredDead():

@@ -307,6 +307,33 @@ class BacklogMeasured(Record, frozen=True, kw_only=True):
     by_state: dict[str, int]
 
 
+class PressureMeasured(Record, frozen=True, kw_only=True):
+    """How many due instances have not started, and the level (0 green, 1 yellow, 2 red)."""
+
+    EVENT: ClassVar[str] = "pressure_measured"
+    level: int
+    waiting_count: int
+
+
+class PressureChanged(Record, frozen=True, kw_only=True):
+    """Submissions pass, are slowed down or are refused from now on: another level than `before`."""
+
+    EVENT: ClassVar[str] = "pressure_changed"
+    level: str
+    before: str
+    waiting_count: int
+    yellow: int | None
+    red: int | None
+
+
+class SubmissionsHeldBack(Record, frozen=True, kw_only=True):
+    """Submissions of `count` instances were ``delayed`` or ``refused`` since too much waits."""
+
+    EVENT: ClassVar[str] = "submissions_held_back"
+    how: str
+    count: int
+
+
 # ── instances ─────────────────────────────────────────────────────────────────────────────────────────
 
 

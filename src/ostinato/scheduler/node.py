@@ -6,6 +6,7 @@ from collections.abc import Collection
 from random import Random
 
 from ostinato.clock import Clock
+from ostinato.control.pressure import PressureGate
 from ostinato.core.instants import SECOND
 from ostinato.core.partition.effects import Effects
 from ostinato.errors import OstinatoError
@@ -22,6 +23,7 @@ from ostinato.scheduler.orphan_loop import OrphanLoop
 from ostinato.scheduler.outcome_loop import OutcomeLoop
 from ostinato.scheduler.output_loop import OutputLoop
 from ostinato.scheduler.parts import build_parts
+from ostinato.scheduler.pressure_loop import PressureLoop
 from ostinato.scheduler.registry_loop import RegistryLoop
 from ostinato.scheduler.renewal_loop import RenewalLoop
 from ostinato.scheduler.request_loop import RequestLoop
@@ -49,7 +51,9 @@ class SchedulerNode:
         clock: Clock,
         rng: Random,
         hooks: Hooks,
+        pressure: PressureGate | None = None,
     ) -> None:
+        """`pressure` is measured while the node runs; None: nothing is."""
         config.validate()
         self._transport = transport
         self._hooks = hooks
@@ -93,6 +97,7 @@ class SchedulerNode:
             self.backlog,
             self.registry,
             OrphanLoop(parts, health=self.health),
+            *(() if pressure is None else (PressureLoop(parts, pressure),)),
         )
         self.database = DatabaseState(clock, hooks)
         self._is_running = False

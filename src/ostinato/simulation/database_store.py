@@ -256,6 +256,7 @@ class SimulatedStore:
     answers = _reads("reading answers", "people", MemoryStore.answers)
     list_instances = _reads("listing instances", "people", MemoryStore.list_instances)
     count_instances = _reads("counting instances", "people", MemoryStore.count_instances)
+    count_waiting = _reads("counting what waits", "owner", MemoryStore.count_waiting)
     history = _reads("reading history", "people", MemoryStore.history)
     count_history = _reads("counting history", "people", MemoryStore.count_history)
     output = _reads("reading output", "people", MemoryStore.output)

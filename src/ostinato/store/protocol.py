@@ -357,6 +357,13 @@ class Store(Protocol):
         """Number of instances by state, counting at most `limit` rows where an index alone does not tell."""
         ...
 
+    async def count_waiting(self, *, now_us: int, limit: int) -> int:
+        """Due instances that have not started (first attempts and retries, held ones too), at most `limit`.
+
+        Cost grows with what is counted, not with running, finished or future rows. For backpressure.
+        """
+        ...
+
     async def history(
         self, instance_id: str, *, after: int = 0, limit: int | None = None
     ) -> list[HistoryRow]:

@@ -13,8 +13,14 @@ from ostinato.settings import SETTINGS
 
 #: Says which scheduler an app talks to; it goes before ``OSTINATO_DATABASE``.
 URL_VARIABLE = "OSTINATO_URL"
-#: Settings that a task needs too: with them it submits work, and the command line finds its database.
-_KEPT = {"OSTINATO_DATABASE", "OSTINATO_NAMESPACE"}
+#: Settings that a task needs too: with them it submits work, held back as that of others is, and the command
+#: line finds its database.
+_KEPT = {
+    "OSTINATO_DATABASE",
+    "OSTINATO_NAMESPACE",
+    "OSTINATO_PRESSURE_YELLOW",
+    "OSTINATO_PRESSURE_RED",
+}
 #: Where the join token is, what else the worker trusts: none of a task's business.
 _OWN = {setting.variable for setting in SETTINGS} - _KEPT
 

@@ -12,7 +12,7 @@ from ostinato.control.cluster import get_worker as find_worker
 from ostinato.control.cluster import list_nodes as find_nodes
 from ostinato.control.cluster import list_partitions as find_partitions
 from ostinato.control.cluster import list_workers as find_workers
-from ostinato.control.shapes.cluster import WorkerShape
+from ostinato.control.shapes.cluster import PressureShape, WorkerShape
 
 
 @get("/workers", operation_id="list_workers", tags=["cluster"])
@@ -54,10 +54,18 @@ async def list_nodes(services: ServicesOf) -> NodeList:
     return NodeList(items=await find_nodes(services.store))
 
 
+@get("/pressure", operation_id="get_pressure", tags=["cluster"])
+async def get_pressure(services: ServicesOf) -> PressureShape:
+    """How many due instances have not started, and whether submissions pass, wait or are refused."""
+    if services.pressure is None:
+        return PressureShape(level="green", waiting=None, yellow=None, red=None)
+    return await services.pressure.look()
+
+
 @get("/partitions", operation_id="list_partitions", tags=["cluster"])
 async def list_partitions(services: ServicesOf) -> PartitionList:
     """Partitions by number, each with the node that owns it."""
     return PartitionList(items=await find_partitions(services.store))
 
 
-ROUTES = [list_workers, get_worker, drain_worker, list_nodes, list_partitions]
+ROUTES = [list_workers, get_worker, drain_worker, list_nodes, get_pressure, list_partitions]

@@ -18,6 +18,7 @@ from ostinato.api.services import BY_DEFAULT, header_text
 from ostinato.control.document.kinds import Instant, read_duration
 from ostinato.control.document.reading import Reading
 from ostinato.control.names import validate_key, validate_name, validate_text
+from ostinato.control.pressure import passing
 from ostinato.control.requests import REASON_LENGTH_MAX
 from ostinato.control.shapes.answers import SubmittedShape, submitted_shape
 from ostinato.control.submit import SubmitRequest, submit
@@ -25,7 +26,7 @@ from ostinato.core.ids import is_id
 from ostinato.core.payload import encode_payload
 from ostinato.errors import UserError, restated
 
-_CODES = ("TASK_NOT_FOUND", "TASK_DISABLED", "KEY_CONFLICT", "PAYLOAD_TOO_LARGE")
+_CODES = ("TASK_NOT_FOUND", "TASK_DISABLED", "KEY_CONFLICT", "PAYLOAD_TOO_LARGE", "BACKPRESSURE")
 
 
 @post(
@@ -47,9 +48,11 @@ async def submit_instance(
     body = SubmitBody() if data is None else data
     key = _key(body, idempotency_key)
     request = _request(body, namespace=namespace, task=task, key=key, by=by, prefix="")
-    now_us = await services.time.now_us()
-    receipts = await submit(services.store, [request], now_us=now_us, rng=services.rng, seen=services.seen)
-    receipt = receipts[0]
+    async with passing(services.pressure, [request]):
+        now_us = await services.time.now_us()
+        (receipt,) = await submit(
+            services.store, [request], now_us=now_us, rng=services.rng, seen=services.seen
+        )
     return Response(submitted_shape(receipt), status_code=201 if receipt.created else 200)
 
 
@@ -76,9 +79,10 @@ async def submit_instances(
         )
         for index, body in enumerate(data.submissions)
     ]
-    now_us = await services.time.now_us()
     try:
-        receipts = await submit(services.store, requests, now_us=now_us, rng=services.rng)
+        async with passing(services.pressure, requests):
+            now_us = await services.time.now_us()
+            receipts = await submit(services.store, requests, now_us=now_us, rng=services.rng)
     except UserError as error:
         # Of several it names the one itself.
         if len(requests) > 1 or not error.field:

@@ -50,16 +50,22 @@ def list_nodes(
     """List scheduler nodes, watched for a second or two: a silent one was killed or is frozen."""
 
     async def look(session: Session) -> Answer:
-        from ostinato.cli.views import NODE_COLUMNS, node_cells
+        from msgspec import to_builtins
+
+        from ostinato.cli.views import NODE_COLUMNS, node_cells, pressure_note
         from ostinato.control.cluster import list_nodes
 
         found = await list_nodes(session.store, clock=session.clock)
-        return table_answer(
+        answer = table_answer(
             found,
             columns=NODE_COLUMNS,
             cells=[node_cells(node) for node in found],
             empty="No scheduler node has registered.",
         )
+        if (pressure := session.pressure) is not None:
+            shape = await pressure.look()
+            answer.notes, answer.facts = [pressure_note(shape)], {"pressure": to_builtins(shape)}
+        return answer
 
     show_answer(context, look, watch=watch, interval=interval, database=database, as_json=as_json)
 

@@ -112,5 +112,15 @@ RetentionOtherOption = Annotated[
 RoutingOption = Annotated[
     str | None, typer.Option("--routing", help="Which free worker is taken: least_loaded or round_robin.")
 ]
+PressureYellowOption = Annotated[
+    int | None,
+    typer.Option(
+        "--pressure-yellow", metavar="N", help="Slow submissions down while so many instances wait."
+    ),
+]
+PressureRedOption = Annotated[
+    int | None,
+    typer.Option("--pressure-red", metavar="N", help="Refuse submissions while so many instances wait."),
+]
 LogLevelOption = Annotated[str | None, typer.Option("--log-level", help="debug, info, warning or error.")]
 LogFormatOption = Annotated[str | None, typer.Option("--log-format", help="auto, json or text.")]

@@ -149,9 +149,12 @@ async def _submitted(session: Session, request: SubmitRequest, *, looks: bool) -
 
 
 async def _submit(session: Session, request: SubmitRequest) -> SubmitReceipt:
+    from ostinato.control.pressure import passing
     from ostinato.control.submit import submit
 
-    return (await submit(session.store, [request], now_us=await session.store.now_us(), rng=session.rng))[0]
+    store = session.store
+    async with passing(session.pressure, [request]):
+        return (await submit(store, [request], now_us=await store.now_us(), rng=session.rng))[0]
 
 
 def _priority(text: str) -> int:

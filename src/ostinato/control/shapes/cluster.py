@@ -41,6 +41,18 @@ class NodeShape(msgspec.Struct, kw_only=True):
     alive: bool | None = None
 
 
+class PressureShape(msgspec.Struct, kw_only=True):
+    """How much waits to start, and what that means for submissions."""
+
+    #: ``green``: they pass; ``yellow``: they wait a moment; ``red``: they are refused.
+    level: str
+    #: Due instances that have not started, counted up to what makes a difference; null: nobody counts.
+    waiting: int | None
+    #: From how many on; null: never.
+    yellow: int | None
+    red: int | None
+
+
 class PartitionShape(msgspec.Struct, kw_only=True):
     """A partition and its owner."""
 

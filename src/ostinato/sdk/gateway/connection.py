@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from random import Random, SystemRandom
 from typing import TypeAlias
 
 from ostinato.clock import Clock
+from ostinato.control.pressure import PressureGate
 from ostinato.control.submit import SubmitRequest
 from ostinato.core.definition import TaskDefinition
 from ostinato.sdk.client import Client
@@ -16,6 +18,7 @@ from ostinato.sdk.gateway.address import SaidUrl, naming_source, require_databas
 from ostinato.sdk.gateway.database import DatabaseGateway
 from ostinato.sdk.gateway.protocol import Gateway
 from ostinato.sdk.transaction.submit import submit_within, submit_within_async
+from ostinato.settings import load_pressure
 from ostinato.store.batches import ApplyReceipt, SubmitReceipt
 from ostinato.store.protocol import Store
 
@@ -100,6 +103,7 @@ class Connection:
     async def _on_database(self, said: SaidUrl, clock: Clock) -> Gateway:
         if not self._makers:
             require_database(said)
+        limits = load_pressure(os.environ)
         with naming_source(said):
             store = await asyncio.to_thread(_store, said, clock=clock)
             try:
@@ -107,10 +111,13 @@ class Connection:
             except BaseException:
                 await store.close()
                 raise
-        return self._on_store(store, clock, said=said)
+        pressure = PressureGate(store, limits, clock=clock) if limits.is_set else None
+        return self._on_store(store, clock, said=said, pressure=pressure)
 
-    def _on_store(self, store: Store, clock: Clock, *, said: SaidUrl = _UNNAMED) -> Gateway:
-        return DatabaseGateway(store, said, clock=clock, rng=self._rng, by=self._by)
+    def _on_store(
+        self, store: Store, clock: Clock, *, said: SaidUrl = _UNNAMED, pressure: PressureGate | None = None
+    ) -> Gateway:
+        return DatabaseGateway(store, said, clock=clock, rng=self._rng, by=self._by, pressure=pressure)
 
 
 # Imported only here: the SDK stays light in a process that never submits.

@@ -293,6 +293,9 @@ class MemoryStore:
         require_filter(where)
         return lists.count_instances(self._tables, where, limit=limit)
 
+    async def count_waiting(self, *, now_us: int, limit: int) -> int:
+        return work.count_waiting(self._tables, now_us=now_us, limit=limit)
+
     async def history(
         self, instance_id: str, *, after: int = 0, limit: int | None = None
     ) -> list[HistoryRow]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from copy import copy
 from heapq import merge
-from itertools import islice
+from itertools import islice, takewhile
 
 from ostinato.core.definition import TaskRef
 from ostinato.core.model import Instance
@@ -124,6 +124,12 @@ def held_tasks(tables: Tables, partitions: Sequence[int]) -> list[tuple[TaskRef,
         and tables.instances[identifier].partition in owned
     }
     return sorted(found)
+
+
+def count_waiting(tables: Tables, *, now_us: int, limit: int) -> int:
+    queues = (*tables.due.values(), *tables.held.values())
+    due = (1 for queue in queues for _ in takewhile(lambda entry: entry[0] <= now_us, queue))
+    return sum(islice(due, limit))
 
 
 def find_expired(tables: Tables, partitions: Sequence[int], *, now_us: int, limit: int) -> list[Instance]:

@@ -268,6 +268,12 @@ class MysqlStore(ServerStore):
             "finding expired work", lambda d: work.find_expired(d, partitions, now_us=now_us, limit=limit)
         )
 
+    async def count_waiting(self, *, now_us: int, limit: int) -> int:
+        partitions = range(self.partition_count)
+        return await self._work(
+            "counting what waits", lambda d: work.count_waiting(d, partitions, now_us=now_us, limit=limit)
+        )
+
     async def next_expiry_us(self, partitions: Sequence[int]) -> int | None:
         return await self._work("finding expired work", lambda d: work.next_expiry_us(d, partitions))
 

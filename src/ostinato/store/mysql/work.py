@@ -166,6 +166,15 @@ async def held_tasks(driver: Driver, partitions: Sequence[int]) -> list[tuple[Ta
     return [(TaskRef(namespace, task), Hold(hold)) for namespace, task, hold in rows]
 
 
+async def count_waiting(driver: Driver, partitions: Sequence[int], *, now_us: int, limit: int) -> int:
+    """From the indexes of the queues and of what is held."""
+    query = statement("count_waiting").format(
+        partitions=listed(partitions), priorities=listed(_PRIORITIES), now_us=now_us, limit=limit
+    )
+    ((count,),) = await fetch(driver, query)
+    return min(int(count), limit)
+
+
 async def find_expired(
     driver: Driver, partitions: Sequence[int], *, now_us: int, limit: int
 ) -> list[Instance]:

@@ -313,6 +313,13 @@ class PostgresStore(ServerStore):
             lambda driver: work.find_expired(driver, partitions, now_us=now_us, limit=limit),
         )
 
+    async def count_waiting(self, *, now_us: int, limit: int) -> int:
+        partitions = range(self.partition_count)
+        return await self._hot(
+            "counting what waits",
+            lambda driver: work.count_waiting(driver, partitions, now_us=now_us, limit=limit),
+        )
+
     async def next_expiry_us(self, partitions: Sequence[int]) -> int | None:
         return await self._hot("finding expired work", lambda driver: work.next_expiry_us(driver, partitions))
 

@@ -198,6 +198,13 @@ async def held_tasks(driver: DriverConnection, partitions: Sequence[int]) -> lis
     return [(TaskRef(namespace, task), Hold(hold)) for namespace, task, hold in rows]
 
 
+async def count_waiting(
+    driver: DriverConnection, partitions: Sequence[int], *, now_us: int, limit: int
+) -> int:
+    """From the indexes of the queues and of what is held."""
+    return min(int(await driver.fetchval(statement("count_waiting"), partitions, now_us, limit)), limit)
+
+
 async def find_expired(
     driver: DriverConnection, partitions: Sequence[int], *, now_us: int, limit: int
 ) -> list[Instance]:

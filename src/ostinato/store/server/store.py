@@ -165,6 +165,9 @@ class ServerStore(ABC):
     ) -> list[Instance]: ...
 
     @abstractmethod
+    async def count_waiting(self, *, now_us: int, limit: int) -> int: ...
+
+    @abstractmethod
     async def submit(self, submissions: Sequence[Submission]) -> list[SubmitReceipt]: ...
 
     # ── shared ───────────────────────────────────────────────────────────────────────────────────────

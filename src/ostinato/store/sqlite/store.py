@@ -419,6 +419,11 @@ class SqliteStore:
         require_filter(where)
         return await self._list("counting instances", lambda c: lists.count_instances(c, where, limit=limit))
 
+    async def count_waiting(self, *, now_us: int, limit: int) -> int:
+        return await self._list(
+            "counting what waits", lambda c: work.count_waiting(c, now_us=now_us, limit=limit)
+        )
+
     async def history(
         self, instance_id: str, *, after: int = 0, limit: int | None = None
     ) -> list[HistoryRow]:

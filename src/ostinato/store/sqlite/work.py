@@ -106,6 +106,13 @@ def held_tasks(connection: sqlite3.Connection, owned: str) -> list[tuple[TaskRef
     return [(TaskRef(namespace, task), Hold(hold)) for namespace, task, hold in rows]
 
 
+def count_waiting(connection: sqlite3.Connection, *, now_us: int, limit: int) -> int:
+    """From the indexes of the queue and of what is held; no row is read."""
+    query = statement("count_waiting").format(priorities=", ".join(map(str, _PRIORITIES)))
+    (count,) = connection.execute(query, {"now_us": now_us, "limit": limit}).fetchone()
+    return min(int(count), limit)
+
+
 def find_expired(connection: sqlite3.Connection, owned: str, *, now_us: int, limit: int) -> list[Instance]:
     connection.execute("BEGIN")
     query = statement("find_expired").format(owned=owned)

@@ -55,6 +55,24 @@ class WorkContract:
         assert await store.next_expiry_us(ALL) is None
         assert await store.held_tasks(ALL) == []
 
+    async def test_what_waits_is_counted_whatever_holds_it_up_to_a_limit(self, store: Store) -> None:
+        assert await store.count_waiting(now_us=T0, limit=10) == 0
+        owner = await Owner.of(store)
+        held = [make_instance(number, partition=number, priority=number) for number in range(3)]
+        waiting = [make_instance(10 + number, partition=60 + number % 4, due_us=T0) for number in range(5)]
+        await owner.submit(*held, *waiting, make_instance(20, due_us=T0 + 1))
+        await _hold(owner, Hold.PAUSED, *held)
+        running = await owner.run(make_instance(30), make_instance(31))
+        assert await store.count_waiting(now_us=T0, limit=100) == 8
+        assert await store.count_waiting(now_us=T0 + 1, limit=100) == 9
+        assert await store.count_waiting(now_us=T0 - 1, limit=100) == 0
+        assert [await store.count_waiting(now_us=T0, limit=limit) for limit in (2, 4, 8)] == [2, 4, 8]
+        batch = owner.batch()
+        batch.ended_attempts = [end_attempt(running[0], State.RETRY_WAITING)]
+        batch.successes = [make_success(running[1])]
+        await store.commit(batch)
+        assert await store.count_waiting(now_us=T0 + HOUR, limit=100) == 10
+
     async def test_work_is_found_at_its_due_time_and_not_before(self, store: Store) -> None:
         """I4."""
         owner = await Owner.of(store)
