@@ -19,7 +19,7 @@ from ostinato.core.pressure import Limits
 
 SUBMIT = "/namespaces/default/tasks/add/instances"
 MANY = "/namespaces/default/instances"
-LIMITS = Limits(yellow=20, red=40)
+LIMITS = Limits(yellow=5, red=10)
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql", "mariadb"])
@@ -77,7 +77,7 @@ async def test_it_fills_to_yellow_and_red_and_drains_to_green_and_nothing_accept
     place: Place, tmp_path: Path
 ) -> None:
     async with filled(place, tmp_path, 0) as rest:
-        assert await pressure(rest) == {"level": "green", "waiting": 0, "yellow": 20, "red": 40}
+        assert await pressure(rest) == {"level": "green", "waiting": 0, "yellow": 5, "red": 10}
         accepted: list[str] = []
         times_us: list[int] = []
         while True:
@@ -88,14 +88,14 @@ async def test_it_fills_to_yellow_and_red_and_drains_to_green_and_nothing_accept
                 break
             assert answer.status_code == 201
             accepted.append(answer.json()["instance_id"])
-        assert len(accepted) == 40
-        assert min(times_us[21:40]) >= 50 * MILLISECOND
-        assert max(times_us[30:40]) >= 500 * MILLISECOND
-        assert (await at_level(rest, "red"))["waiting"] == 40
+        assert len(accepted) == 10
+        assert min(times_us[5:10]) >= 50 * MILLISECOND
+        assert max(times_us[5:10]) >= 500 * MILLISECOND
+        assert (await at_level(rest, "red"))["waiting"] == 10
         assert await metric(rest, "ostinato_pressure_level") == 2
         assert await metric(rest, 'ostinato_submissions_held_back_total{how="refused"}') == 1
         await rest.start_node()
-        assert (await at_level(rest, "green"))["waiting"] <= 18
+        assert (await at_level(rest, "green"))["waiting"] <= 4
         assert (await rest.post(SUBMIT)).status_code == 201
         for identity in accepted:
             await rest.in_state(identity, "success")

@@ -176,7 +176,9 @@ async def running_rest(
     server = ApiServer(Address("127.0.0.1", 0), readiness=lambda: {"ready": True}, registry=registry, api=api)
     address = await server.start()
     try:
-        async with httpx.AsyncClient(base_url=f"http://{address}", timeout=30) as client:
+        # Less than the idle time after which the server closes a connection.
+        kept = httpx.Limits(keepalive_expiry=2)
+        async with httpx.AsyncClient(base_url=f"http://{address}", timeout=30, limits=kept) as client:
             rest = Rest(client, store=store, node=node, worker=worker)
             if with_node:
                 await rest.start_node()
