@@ -95,8 +95,8 @@ class Story(msgspec.Struct, kw_only=True, frozen=True):
     #: Scheduled instant of the fire that made it; None: it was submitted.
     fire_us: int | None
     #: Its number among the shards of its fire, from 0 on, and how many these are.
-    shard: int
-    shard_total: int
+    shard: int = 0
+    shard_total: int = 1
     expires_us: int | None
     finished_us: int | None
     #: As JSON; the result is None unless it is a success.
