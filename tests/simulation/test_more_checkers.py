@@ -65,6 +65,33 @@ def _asks_for_a_minute_in_vain(story: Story) -> None:
     _fails(story, wait_us=5 * SECOND, failure=failure)
 
 
+def _decided_before_its_beginning(story: Story) -> None:
+    """The attempt began at START_US, the decision was taken 3 s before that, and is written 1 s after it."""
+    story.submit()
+    story.assign()
+    story.wait(5 * SECOND)
+    ended_us = START_US - 3 * SECOND
+    failure = safe_failure("ECONNRESET", "said so", category="transient")
+    told = story.told(
+        "i", HistoryKind.RETRY, code="ECONNRESET", category="transient", failure=failure, at_us=ended_us
+    )
+    story.change(
+        "i",
+        told,
+        state=State.RETRY_WAITING,
+        counters=Counters(failures=1, window_opened_us=ended_us),
+        due_us=ended_us + 5 * SECOND,
+        failure=failure,
+    )
+
+
+def _decided_by_a_clock_that_was_put_back(story: Story) -> None:
+    story.submit("other")
+    story.put_back_us = 4 * SECOND
+    story.at_us = 4 * SECOND
+    _decided_before_its_beginning(story)
+
+
 def _given_up_too_soon(story: Story) -> None:
     _fails(story, wait_us=0, state=State.FAILED)
 
@@ -311,6 +338,7 @@ _REFUSED: list[tuple[type[Checker], Course]] = [
     (RetryTimes, _lost_and_by_the_backoff),
     (RetryTimes, _asks_for_a_minute_in_vain),
     (RetryTimes, _given_up_too_soon),
+    (RetryTimes, _decided_before_its_beginning),
     (EverythingTold, _fails_in_silence),
     (EverythingTold, _tells_of_another_attempt),
     (EverythingTold, _expires_in_silence),
@@ -332,6 +360,7 @@ _REFUSED: list[tuple[type[Checker], Course]] = [
 _PASSING: list[tuple[type[Checker], Course]] = [
     (RetryTimes, _waits_as_the_policy_says),
     (RetryTimes, _lost_and_at_once),
+    (RetryTimes, _decided_by_a_clock_that_was_put_back),
     (RetryTimes, _asks_for_a_minute),
     (RetryTimes, _given_up_in_the_end),
     (RetryTimes, _given_up_as_permanent),

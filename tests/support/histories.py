@@ -52,6 +52,8 @@ class Story:
     has_session_locks = False
     #: How far off the database's clock was a moment ago, both ways.
     left_us = 0
+    #: By how much the database's clock has been put back.
+    put_back_us = 0
 
     def __init__(
         self, *checkers: type[Checker], policy: RetryPolicy = POLICY, misfire: str = "fire_all"
@@ -80,7 +82,7 @@ class Story:
     # ── Known ────────────────────────────────────────────────────────────────────────────────────────
 
     def shared_us(self, at_us: int | None = None) -> int:
-        return START_US + (self.at_us if at_us is None else at_us)
+        return START_US + (self.at_us if at_us is None else at_us) - self.put_back_us
 
     def believed(self) -> list[Proof]:
         return self.believes

@@ -11,12 +11,14 @@ from fnmatch import fnmatchcase
 import msgspec
 
 from ostinato.core.failure.failure import Failure
-from ostinato.core.instants import DAY, SECOND
+from ostinato.core.instants import DAY, MILLISECOND, SECOND
 from ostinato.core.model import HistoryKind, HistoryRow, Instance
 from ostinato.core.retry.policy import RetryPolicy, RetryRule
 from ostinato.core.states import State
-from ostinato.simulation.checkers.checker import Checker, Transaction, changed
-from ostinato.simulation.history import Event
+from ostinato.scheduler.shared_time import CONFIRM_AFTER_US
+from ostinato.simulation.checkers.checker import Checker, Known, Report, Transaction, changed
+from ostinato.simulation.checkers.remembered import Remembered
+from ostinato.simulation.history import Event, RowCommitted
 
 _UNCOUNTED = frozenset({"REFUSED", "HANDED_BACK", "COLLATERAL"})
 #: What a rule may say of its own; None is as the policy says.
@@ -30,6 +32,10 @@ _OF_RULES = (
     "jitter_factor",
     "max_retry",
 )
+#: Less than any jump, more than a clock's drift shows between two transactions.
+_PUT_BACK_US = 100 * MILLISECOND
+#: By then every node has heard of a jump.
+_HEARD_US = CONFIRM_AFTER_US + 5 * SECOND
 _DECIDED = (HistoryKind.RETRY, HistoryKind.REFUSED, HistoryKind.HANDED_BACK)
 
 
@@ -39,9 +45,20 @@ class RetryTimes(Checker):
     invariant = "retry times"
     listens = (Transaction,)
 
+    def __init__(self, known: Known, report: Report) -> None:
+        super().__init__(known, report)
+        #: By instance: when its attempt became one (true time).
+        self._began_us: Remembered[str, int] = Remembered()
+        #: What the database's clock was ahead of true time, and when it was put back last (true time).
+        self._ahead_us: int | None = None
+        self._put_back_us: int | None = None
+
     def on(self, event: Event) -> None:
         assert isinstance(event, Transaction), "it listens to nothing else"
+        self._look_at_clock(event.at_us)
         for row in event.rows:
+            if row.after is not None and row.after.state is State.RUNNING and not _ran(row):
+                self._began_us.put(row.after.id, event.at_us, at_us=event.at_us)
             both = changed(row)
             if both is None or both[0].state is not State.RUNNING or both[1].state is State.RUNNING:
                 continue
@@ -68,8 +85,10 @@ class RetryTimes(Checker):
         tolerance_us = self.known.time_tolerance_us
         assigned_us = before.assigned_us or 0
         possible_us, now_us = self.known.believed_us(at_us)
-        # A clock that has been put back shows the end of an attempt before its beginning.
-        ended_us = told.at_us if assigned_us > possible_us else max(told.at_us, assigned_us)
+        # A clock that has been put back shows the end of an attempt before its beginning, also where it has
+        # passed that again until the decision is written.
+        is_backwards = assigned_us > possible_us or self._was_put_back(after.id)
+        ended_us = told.at_us if is_backwards else max(told.at_us, assigned_us)
         earliest_us = ended_us + low_us
         if after.due_us < earliest_us:
             self.violate(
@@ -87,6 +106,19 @@ class RetryTimes(Checker):
                 f"after {told.code} it is due {after.due_us - latest_us} us too late: the wait is at most "
                 f"{high_us} us",
             )
+
+    def _look_at_clock(self, at_us: int) -> None:
+        ahead_us = self.known.shared_us(at_us) - at_us
+        if self._ahead_us is not None and ahead_us < self._ahead_us - _PUT_BACK_US:
+            self._put_back_us = at_us
+        self._ahead_us = ahead_us
+
+    def _was_put_back(self, instance_id: str) -> bool:
+        """Whether a node may have heard since the attempt began that the clock was put back."""
+        began_us = self._began_us.get(instance_id)
+        if began_us is None or self._put_back_us is None:
+            return False
+        return self._put_back_us > began_us - _HEARD_US
 
     def _check_granted(self, at_us: int, after: Instance, *, told: HistoryRow, policy: RetryPolicy) -> None:
         """A rule may grant less than the policy, by which I3 counts."""
@@ -120,6 +152,10 @@ class RetryTimes(Checker):
                 f"it was given up after {told.code} with {after.counters.failures} failures and "
                 f"{after.counters.lost} losses, and the policy grants more",
             )
+
+
+def _ran(row: RowCommitted) -> bool:
+    return row.before is not None and row.before.state is State.RUNNING
 
 
 def granted_by(policy: RetryPolicy, failure: Failure | None) -> RetryPolicy | None:
