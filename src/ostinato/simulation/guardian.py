@@ -10,7 +10,7 @@ import copy
 from collections.abc import Callable
 from contextlib import suppress
 
-from ostinato.errors import OstinatoError
+from ostinato.errors import OstinatoError, invariant
 from ostinato.simulation.event_loop import Handle
 from ostinato.simulation.machine import Machine
 from ostinato.simulation.process import Process
@@ -112,7 +112,8 @@ class GuardianProgram:
             if report is not None and report.addresses:
                 report.addresses = message.addresses
         elif isinstance(message, Container | ContainerGone):
-            raise NotImplementedError("no container is simulated")
+            # Workers of the simulator have no executor that asks an engine.
+            invariant(False, "containers", "nothing of the simulator runs one", subject=message.name)
         else:
             self._configured = copy.deepcopy(message)
 
